@@ -32,6 +32,7 @@ import numpy.typing as npt
 import polars as pl
 
 from benchmarks.alarm_sites import BadInput, Plan, trace_findings
+from benchmarks.grid_counts import placed_counts
 from benchmarks.options import add_workers
 from stormpetrel.alarms.event_rules import Bucket, event_waves, finding_of_score, finding_of_wave, findings_of_rules
 from stormpetrel.alarms.grouping import IncidentBook
@@ -46,7 +47,6 @@ from stormpetrel.records.event_series import MAINTENANCE, NORMAL
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid.counts import placed_counts
 from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
 from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS
 from stormpetrel.simulate.grid.rhythm import Maintenance, maintenances, mistakes

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from benchmarks.grid_counts import placed_counts
 from stormpetrel.alarms.event_rules import Bucket, event_waves, finding_of_score, finding_of_wave, findings_of_rules
 from stormpetrel.alarms.job_rules import JobRules
 from stormpetrel.alarms.known_jobs import known_jobs
@@ -36,7 +37,6 @@ from stormpetrel.records.incidents import order_of
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, MIXED_JOB, NO_JOB, Trace, TraceJob
 from stormpetrel.records.windows import Windows, cut_windows
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid.counts import placed_counts
 from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
 from stormpetrel.simulate.grid.spec import ALL_KINDS
 from stormpetrel.simulate.spec import ClusterSpec

@@ -31,11 +31,11 @@ from stormpetrel.engine import Engine, Progress, no_progress
 from stormpetrel.events.combined import Combined, _Lesson, features_of
 from stormpetrel.events.contract import Scores
 from stormpetrel.events.counts import forecast as forecasts
-from stormpetrel.events.counts.forecast import CountForecaster, calm_for_training, one_thread
-from stormpetrel.events.counts.memory import Floats, Memory, Truth, lagged, memory, seen_buckets, weighted_past
-from stormpetrel.events.counts.regression import fit_counts
+from stormpetrel.events.counts.forecast import CountForecaster, calm_for_training, fit_counts, one_thread
+from stormpetrel.events.counts.memory import Memory, Truth, lagged, memory, seen_buckets, weighted_past
 from stormpetrel.events.evaluation import Contestant, judge_contestant
 from stormpetrel.events.surprise import fit_surprise, normal_scores
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.rehearse.event_study import simulated_dataset
 

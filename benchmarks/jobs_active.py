@@ -24,12 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.answers.studies.job_evaluation import jobs_of_files
-from stormpetrel.jobs.active_learning import Floats, failure_probability, informativeness, region_density
+from stormpetrel.jobs.active_learning import failure_probability, informativeness, region_density
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.jobs.resampling import Matrix, Truth
+from stormpetrel.jobs.resampling import Truth
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.learn.metrics import pr_auc
 from stormpetrel.learn.xgboost_alone import classifier_class
+from stormpetrel.records.arrays import Floats, Matrix
 
 RESULTS: Final = Path(__file__).parent / "results" / "jobs_active.json"
 LOGS: Final = {

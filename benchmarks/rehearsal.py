@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from benchmarks.grid_counts import placed_counts
 from stormpetrel.config import Settings
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.trace_models import train_trace_model
@@ -30,7 +31,6 @@ from stormpetrel.records.windows import cut_windows
 from stormpetrel.rehearse.site.coverage import Trial, coverage_of
 from stormpetrel.rehearse.site.rehearsal import Rehearsal, RehearsalPlan, rehearse
 from stormpetrel.simulate.cluster import ClusterSpec, simulate
-from stormpetrel.simulate.grid.counts import placed_counts
 from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.simulate.writing import write_sacct

@@ -13,12 +13,16 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.vus import vus_pr
-from stormpetrel.traces.hierarchy import SMALLEST_SPREAD, LearnedSummary, lagged, smoothed
+from stormpetrel.traces.hierarchy import SMALLEST_SPREAD, LearnedSummary
+
+LAGS: Final = 8  # samples that `lagged` takes into account
+SMOOTHING: Final = 16  # samples
 
 RESULTS = Path(__file__).parent / "results" / "traces_machines.json"
 COMPONENTS = 10
@@ -67,6 +71,22 @@ def main() -> None:
     mean = {name: float(np.mean([figures[name] for figures in machines.values()])) for name in SCORERS}
     print("mean", " ".join(f"{name} {value:.3f}" for name, value in mean.items()))
     RESULTS.write_text(json.dumps({"machines": machines, "mean": mean}, indent=1) + "\n")
+
+
+def lagged(values: Floats, lags: int = LAGS) -> Floats:
+    """Mean and spread of each measurement over the last samples, this one included: (rows, 2 × measurements)."""
+    padded = np.concatenate([np.repeat(values[:1], lags - 1, axis=0), values])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, lags, axis=0)  # (rows, measurements, lags)
+    return np.concatenate([windows.mean(axis=2), windows.std(axis=2)], axis=1)
+
+
+def smoothed(scores: Floats, samples: int = SMOOTHING) -> Floats:
+    """The mean of the last scores, this one included; the first ones of as many as there are."""
+    sums = np.concatenate([[0.0], np.cumsum(scores)])
+    ends = np.arange(1, len(scores) + 1)
+    begins = np.maximum(ends - samples, 0)
+    mean: Floats = (sums[ends] - sums[begins]) / (ends - begins)
+    return mean
 
 
 if __name__ == "__main__":

@@ -194,12 +194,12 @@ def serve(port: int, nodes: int, *, ahead_s: float = 0.0) -> None:
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
-def _answer(made: MadeCounters, query: str, asked_s: float, end_s: float) -> bytes:
+def _answer(made: MadeCounters, query: str, queried_s: float, end_s: float) -> bytes:
     span = re.search(r"\[(\d+)ms\]", query)
-    start_s = asked_s - int(span[1]) / 1000 if span else asked_s
+    start_s = queried_s - int(span[1]) / 1000 if span else queried_s
     if query.startswith("sum by"):
         rows = [
-            {"metric": {"instance": f"n{node:03d}:9100"}, "value": [asked_s, str(int(end_s - start_s) * CPUS * len(MODES))]}
+            {"metric": {"instance": f"n{node:03d}:9100"}, "value": [queried_s, str(int(end_s - start_s) * CPUS * len(MODES))]}
             for node in range(made.nodes)
         ]
         return json.dumps({"status": "success", "data": {"resultType": "vector", "result": rows}}).encode()

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from stormpetrel.alarms.acts import with_acts
+from stormpetrel.alarms.acts import Silences, with_acts
 from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.alarms.notices import due_messages, make_delivery, make_notice
-from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from stormpetrel.records.incidents import ActKind, IncidentAct, MessageKind, Mute, message_key
 from tests.parts.alarm_findings import batch_finding, finding

@@ -1,9 +1,14 @@
-"""A site kept in memory: it follows what others commit, judges as one that was read anew, and survives whatever it meets."""
+"""A site kept in memory: it follows what others commit, judges as one that was read anew, and survives whatever it meets.
+
+What a site keeps between requests is its own, and goes with it.
+"""
 
 from __future__ import annotations
 
+import gc
 import shutil
 import time
+import weakref
 from datetime import timedelta
 from threading import Event
 
@@ -11,7 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.live_site import Boards, LiveSite
 from stormpetrel.answers.overview.overview import TableQuery
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import ModelError, StoreError
@@ -22,6 +27,7 @@ from stormpetrel.store.site import open_site
 from stormpetrel.store.upkeep.upkeep import forget
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import make_site
+from tests.faces.web.sample_site import wait_until
 from tests.jobs.logs import known_at, one_thread
 from tests.lifecycle.sites import day, steady_log, train
 from tests.parts.watched_site import train_same_again
@@ -233,3 +239,18 @@ def test_a_running_server_drops_a_user_who_is_forgotten_beside_it(site):
         assert user not in live.boards.profiles.wait(live, ALL).value.users["user"].to_list()
     finally:
         live.stop()
+
+
+def test_a_topic_has_one_background_per_site_and_no_two_sites_share_one():
+    first, second = Boards(), Boards()
+    assert first.capacity is first.capacity and first.cluster is first.cluster
+    assert first.capacity is not second.capacity and first.cluster is not second.cluster
+
+
+def test_a_board_goes_with_its_site(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        live = LiveSite(site)
+        assert live.boards.capacity.wait(live).value.record.known_weeks == 0
+        kept = weakref.ref(live.boards.capacity)
+        del live
+        wait_until(lambda: gc.collect() >= 0 and kept() is None)  # the thread that worked it out lets go last

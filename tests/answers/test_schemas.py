@@ -13,13 +13,12 @@ from pydantic import BaseModel
 from stormpetrel.answers import schemas
 from stormpetrel.answers.overview.job_table import COLUMNS
 from stormpetrel.answers.schemas.base import Answer
-from stormpetrel.answers.schemas.capacity import MOST_CORES
+from stormpetrel.answers.schemas.cluster import MOST_CORES
 from stormpetrel.answers.schemas.health import Version
+from stormpetrel.answers.schemas.history import PolicyPoint, QualityLine
 from stormpetrel.answers.schemas.job_studies import PolicyReplay, RequestedPoint
 from stormpetrel.answers.schemas.jobs import JobRow
-from stormpetrel.answers.schemas.quality import QualityLine
 from stormpetrel.answers.schemas.registry import ModelVersionLine, TrainedModel
-from stormpetrel.answers.schemas.waste import PolicyPoint
 from stormpetrel.events.capacity import capacity
 from stormpetrel.lifecycle.running_quality import QUALITY_SCHEMA
 

@@ -2,7 +2,7 @@ import pytest
 
 from stormpetrel.exporter.files import Files
 from stormpetrel.exporter.job_groups import Finder, find_hierarchies
-from stormpetrel.exporter.job_readings import JobReader
+from stormpetrel.exporter.readings import JobReader
 from tests.exporter.made import SLURM, FakeNode
 
 ALL_OF_V2 = {

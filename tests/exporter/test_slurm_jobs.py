@@ -2,7 +2,7 @@
 
 import pytest
 
-from stormpetrel.exporter import slurm_jobs
+from stormpetrel.exporter import processes
 from stormpetrel.exporter.job_groups import is_sluid
 from tests.exporter.made import SLURM, FakeNode, figures_of, text_of
 
@@ -124,8 +124,8 @@ def test_hidden_titles_are_asked_for_again_after_a_while(node, monkeypatch):
     sampler.sample()
     node.stepd(JOB, TITLE)
     assert [job.group.job_id for job in sampler.sample().jobs.jobs] == [SLUID]
-    now = slurm_jobs.time.monotonic
-    monkeypatch.setattr(slurm_jobs.time, "monotonic", lambda: now() + 61)
+    now = processes.time.monotonic
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now() + 61)
     assert [job.group.job_id for job in sampler.sample().jobs.jobs] == ["3385"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stormpetrel.answers.workload.quality import fidelity_answer
-from stormpetrel.answers.workload.scores import scores_of
+from stormpetrel.answers.workload.workload import scores_of
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.report.blocks import Drawing, Paragraph, Table

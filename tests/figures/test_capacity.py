@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormpetrel.answers.cluster.capacity import capacity_of
-from stormpetrel.answers.schemas.capacity import CapacityQuestion
+from stormpetrel.answers.schemas.cluster import CapacityQuestion
 from stormpetrel.events.capacity.weeks import load_of_jobs
 from stormpetrel.figures.capacity import load_figure, wait_figure
 from tests.events.loads import end_of, steady_jobs

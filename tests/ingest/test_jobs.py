@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from stormpetrel.ingest.jobs import IngestReport, ingest_jobs, sum_job_reports
-from stormpetrel.ingest.known import fingerprints
+from stormpetrel.ingest.jobs import IngestReport, fingerprints, ingest_jobs, sum_job_reports
 from stormpetrel.sources.slurm.json_jobs import SlurmJson
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.sources.swf import SwfLog

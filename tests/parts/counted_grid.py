@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
+from benchmarks.grid_counts import placed_counts
 
 from stormpetrel.records.events import covered
-from stormpetrel.simulate.grid.counts import placed_counts
 from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.arrays import Ints
 from stormpetrel.simulate.grid.grid import SimulatedGrid
 from stormpetrel.simulate.grid.places import focus_of, place_names
-from stormpetrel.simulate.grid.spec import GRID_KINDS, Ints
+from stormpetrel.simulate.grid.spec import GRID_KINDS
 
 # HTCondor's number and name of each kind.
 _NUMBERS: Final = dict(zip(GRID_KINDS, (0, 1, 4, 5, 6, 7, 9, 12, 13, 21, 22, 23, 24), strict=True))

@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stormpetrel.exporter.cpu_lists import parse_cpu_list
-from stormpetrel.exporter.files import Files
+from stormpetrel.exporter.files import Files, parse_cpu_list
 from stormpetrel.exporter.job_groups import Finder, find_hierarchies
 from tests.parts import Daemon, wait_until
 from tests.parts.slurm import RealSlurm

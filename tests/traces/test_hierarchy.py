@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.traces_machines import lagged, smoothed
 
 from stormpetrel.errors import ModelError, ModelFormatError, UsageError
-from stormpetrel.traces.hierarchy import LearnedSummary, Moments, NodeHierarchy, lagged, smoothed
+from stormpetrel.traces.hierarchy import LearnedSummary, Moments, NodeHierarchy
 from tests.traces.small import small_windows
 
 CALM, LATER, ASIDE = (small_windows(seed, steps=40 * 16) for seed in (0, 1, 2))

@@ -13,8 +13,10 @@ import pytest
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.simulate.writing import sacct_text
+from stormpetrel.sources.htcondor.log_files import LogFile
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.watch.loop import Watch
+from stormpetrel.watch.reading import LiveReader
 from tests.builders import make_site
 from tests.parts.watched_site import START, simulated_jobs
 
@@ -57,6 +59,30 @@ def test_jobs_of_a_growing_event_log_are_judged_once_each(site):
     assert said.filter(moment="submit").height == condor.height
     assert said.filter(moment="start").height == condor["start_time"].is_not_null().sum()
     assert not said.select("job_id", "array_task", "submit_time", "moment").is_duplicated().any()
+
+
+def test_the_watch_reads_each_byte_of_a_growing_log_once(tmp_path, monkeypatch):
+    pieces, read = LogFile.pieces, []
+
+    def counted(file, start=0):
+        for piece in pieces(file, start):
+            read[-1] += len(piece)
+            yield piece
+
+    monkeypatch.setattr(LogFile, "pieces", counted)
+    log = tmp_path / "EventLog"
+    with make_site(tmp_path / "site", htcondor={"event_log": str(log)}, slurm={"sacct": str(tmp_path / "none")}) as site:
+        monkeypatch.setattr(site, "now", lambda: RECORDED + timedelta(hours=1))
+        reader, ends = LiveReader(site), [int(share * len(EVENTS)) for share in (0.25, 0.5, 0.75, 1.0)]
+        for end in ends:
+            grow(site, end)
+            read.append(0)
+            assert reader.read().problem is None
+        read.append(0)
+        reader.read()
+    longest = max(len(event) for event in EVENTS.split(b"...\n"))  # one that was half there is read again when it is whole
+    assert sum(read) <= len(EVENTS) + len(ends) * longest
+    assert read[1] < ends[1] and read[-1] == 0
 
 
 def test_a_log_that_is_gone_is_a_problem_that_is_waited_out(site):

@@ -25,6 +25,7 @@ import polars as pl
 from stormpetrel.alarms.blame import pointers
 from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.finding import FindingKind as ReasonKind
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.events import OTHER_VALUES, WHOLE, EventKind
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
 
@@ -46,7 +47,6 @@ _FEWEST_ON_NODE: Final = 5
 _TIMES_RECORD: Final = 2.0  # a wave on the cluster is twice what any bucket of the week before had
 _MOST_NODES: Final = 2  # more than these at once: it is no node's trouble
 _STAYS_NEWS: Final = timedelta(days=1)  # what lasts longer is usual from then on
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

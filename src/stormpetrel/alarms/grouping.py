@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from stormpetrel.alarms.acts import LATE, Silences
 from stormpetrel.alarms.blame import POINTS_AT, blame_of, is_without_culprit, severity_of
 from stormpetrel.alarms.budget import BUDGET, PageBudget
-from stormpetrel.alarms.silences import LATE, Silences
 from stormpetrel.alarms.verdict_memory import DISMISSED, VerdictMemory
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.records.incidents import LEADING, SEVERITIES, Blame, Incident, IncidentState, Severity, order_of

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from stormpetrel.alarms.silences import Silences
+from stormpetrel.alarms.acts import Silences
 from stormpetrel.alarms.titles import title
 from stormpetrel.records.findings import Finding, Subject, SubjectKind, Unit
 from stormpetrel.records.incidents import (

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from stormpetrel.alarms.silences import LATE, MAINTENANCE, MUTED
+from stormpetrel.alarms.acts import LATE, MAINTENANCE, MUTED
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 

@@ -37,7 +37,7 @@ class VerdictMemory:
         self._judged = {one.incident.id: one for one in judged}
         self._streams: dict[tuple[str, Stream, str], list[tuple[JudgedIncident, Finding]]] = {}
         for one in self._judged.values():
-            for finding in _telling(one.incident):
+            for finding in _significant(one.incident):
                 self._streams.setdefault(_stream(finding), []).append((one, finding))
 
     def __bool__(self) -> bool:
@@ -98,7 +98,7 @@ def _stream(finding: Finding) -> tuple[str, Stream, str]:
     return finding.cluster, stream_of(finding), finding.label
 
 
-def _telling(incident: Incident) -> list[Finding]:
+def _significant(incident: Incident) -> list[Finding]:
     """The findings that say what an incident was: of the kind that tells most, about the kind of subject that was found first.
 
     A batch that fell to a sick node is no verdict on batches.

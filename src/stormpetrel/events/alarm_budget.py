@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import ModelError
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.records.event_series import HOUR_S, WEEK_S
 
 APART_HOURS: Final = 6.0
@@ -29,8 +30,6 @@ FEWEST_DAYS: Final = 14  # before there are so many, the threshold of the traini
 QUANTILES: Final = (0.2, 0.75)
 DAY_S: Final = 86_400
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 

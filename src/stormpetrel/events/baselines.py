@@ -21,14 +21,13 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.events.contract import EventModel, Scores
 from stormpetrel.learn.metrics import pr_auc
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.event_series import ANOMALY, HOUR_S, MAINTENANCE, NORMAL, EventSeries
 
 DAY_S: Final = 86_400
 LEAST_PAST: Final = 2  # counts of the same hour of past weeks without which nothing is expected of a bucket
 LEAST_SPREAD: Final = 0.05  # of log counts: a kind that never moved is not infinitely surprising
 NORMAL_MAD: Final = 1.4826  # standard deviations in a median absolute deviation of a normal distribution
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ import numpy.typing as npt
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.counts.forecast import CountForecaster, calm_for_training, one_thread
-from stormpetrel.events.counts.memory import Floats, Truth
+from stormpetrel.events.counts.memory import Truth
 from stormpetrel.events.surprise import MEMORY_HOURS, remember
 from stormpetrel.learn.metrics import pr_auc
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.event_series import ANOMALY, EventSeries
 
 RIDGE: Final = 20.0

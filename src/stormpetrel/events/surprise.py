@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.events.counts.memory import lagged
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.event_series import HOUR_S
-
-Floats = npt.NDArray[np.float64]
 
 SMALLEST_MEAN: Final = 1e-6
 SMALLEST_DISPERSION: Final = 1e-6

@@ -11,8 +11,7 @@ import stat
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from stormpetrel.exporter.cpu_lists import MAX_CPU, parse_cpu_list
-from stormpetrel.exporter.files import Files
+from stormpetrel.exporter.files import MAX_CPU, Files, parse_cpu_list
 from stormpetrel.exporter.job_groups import JobGroup
 from stormpetrel.exporter.processes import Processes
 

@@ -15,8 +15,7 @@ import os
 import re
 from typing import Final, NamedTuple
 
-from stormpetrel.exporter.cpu_lists import format_cpu_list
-from stormpetrel.exporter.files import Files
+from stormpetrel.exporter.files import Files, format_cpu_list
 from stormpetrel.exporter.job_groups import Finder, JobGroup, is_sluid
 from stormpetrel.exporter.sampler import OFFERS, Job, Sample, Sampler
 

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from stormpetrel import __version__
-from stormpetrel.exporter.cpu_lists import format_cpu_list
-from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.node_readings import NODE_FIGURES, NodeFigure
+from stormpetrel.exporter.files import Files, format_cpu_list
 from stormpetrel.exporter.proc_stat import MODES, TICKS_PER_SECOND, CpuSample
+from stormpetrel.exporter.readings import NODE_FIGURES, NodeFigure
 from stormpetrel.exporter.sampler import Job, Jobs, Node, Sample, Sampler
 from stormpetrel.exporter.server import Routes, serving
 

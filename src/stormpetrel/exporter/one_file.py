@@ -16,9 +16,8 @@ from typing import Final
 from stormpetrel.exporter.proc_stat import ExporterError
 
 MODULES: Final = (
-    "__init__", "__main__", "bindings", "check", "command", "cpu_lists", "exporter", "files",
-    "job_groups", "job_readings", "node_readings", "one_file", "proc_stat", "processes", "sampler", "server",
-    "slurm_jobs",
+    "__init__", "__main__", "bindings", "check", "command", "exporter", "files",
+    "job_groups", "one_file", "proc_stat", "processes", "readings", "sampler", "server",
 )  # fmt: skip
 _SHEBANG: Final = b"#!/usr/bin/env python3\n"
 _MAIN: Final = b"from stormpetrel.exporter.command import main\n\nraise SystemExit(main())\n"

@@ -11,11 +11,9 @@ from stormpetrel.exporter import bindings as binding
 from stormpetrel.exporter.bindings import Bindings, CpuSets, JobCpus, ThreadsFile
 from stormpetrel.exporter.files import Files
 from stormpetrel.exporter.job_groups import Finder, Hierarchies, JobGroup, find_hierarchies, is_sluid, plain_pattern
-from stormpetrel.exporter.job_readings import Figures, JobReader
-from stormpetrel.exporter.node_readings import NodeFigure, NodeReader
 from stormpetrel.exporter.proc_stat import CpuReader, CpuSample
-from stormpetrel.exporter.processes import Processes
-from stormpetrel.exporter.slurm_jobs import UNNAMED, SlurmJobs
+from stormpetrel.exporter.processes import UNNAMED, Processes, SlurmJobs
+from stormpetrel.exporter.readings import Figures, JobReader, NodeFigure, NodeReader
 
 # What a job's cgroup should offer -> a figure that shows that it does.
 OFFERS: Final = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
-from stormpetrel.answers.schemas.capacity import Capacity
+from stormpetrel.answers.schemas.cluster import Capacity
 from stormpetrel.events.capacity.text import wait_text
 from stormpetrel.events.capacity.weeks import WEEK, WEEK_HOURS
 from stormpetrel.figures.palette import BLACK, BLUE, GREY, ORANGE, SKY, VERMILION, layout

@@ -20,7 +20,7 @@ from stormpetrel.figures.waste import label
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from stormpetrel.answers.schemas.now import NowNode
+    from stormpetrel.answers.schemas.health import NowNode
 
 
 def thread_modes(names: Sequence[str], times: Sequence[Any], shares: npt.NDArray[np.float32], mode: str) -> Figure:

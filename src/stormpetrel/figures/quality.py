@@ -14,7 +14,8 @@ import plotly.graph_objects as go
 import polars as pl
 
 from stormpetrel.figures.palette import BLUE, COMPLETED_COLOUR, FAILED_COLOUR, GREY, LINE_COLOURS, VERMILION
-from stormpetrel.learn.metrics import Floats, Truth, pr_auc, precision_recall_curve, reliability, roc_auc, roc_curve, scores_at
+from stormpetrel.learn.metrics import Truth, pr_auc, precision_recall_curve, reliability, roc_auc, roc_curve, scores_at
+from stormpetrel.records.arrays import Floats
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -19,7 +19,7 @@ from stormpetrel.jobs.waste import MEASURES, UNKNOWN
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from stormpetrel.answers.schemas.waste import CancelPolicy
+    from stormpetrel.answers.schemas.history import CancelPolicy
     from stormpetrel.jobs.cancel_policy import CancelCurve
 
 _OUTCOME_COLOURS: Final = {

@@ -14,10 +14,9 @@ import polars as pl
 
 from stormpetrel.engine import cores
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.resampling import Matrix, Truth, filled_with_medians, standardised
+from stormpetrel.jobs.resampling import Truth, filled_with_medians, standardised
 from stormpetrel.learn.metrics import scores_at
-
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats, Matrix
 
 THRESHOLD: Final = 0.5
 HISTORY_SCHEMA: Final = pl.Schema(

@@ -36,8 +36,8 @@ from stormpetrel.jobs.training import (
 from stormpetrel.learn.metrics import best_f1_threshold, brier_skill, judge, pr_auc, reliability_slope, roc_auc
 from stormpetrel.learn.splits import INNER_CUTS, ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
 from stormpetrel.learn.working_point import Costs, Stream, Walked, join_walks, walk
+from stormpetrel.records.arrays import Floats
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 MODEL: Final = "model"
 CUTS: Final = {"time": (TIME_CUT,), "rolling": ROLLING_CUTS}

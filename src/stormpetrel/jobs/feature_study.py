@@ -19,12 +19,12 @@ import polars as pl
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.resampling import Matrix, Truth
+from stormpetrel.jobs.resampling import Truth
 from stormpetrel.jobs.seed_models import threads
 from stormpetrel.learn.metrics import pr_auc, roc_auc
 from stormpetrel.learn.xgboost_alone import classifier_class
+from stormpetrel.records.arrays import Floats, Matrix
 
-Floats = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 
 OUTCOME: Final = "failed"

@@ -11,17 +11,15 @@ from typing import Final, Literal, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, failed, final_state, outcome
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.doubts import doubted
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 from stormpetrel.records.units import tres
-
-Floats = npt.NDArray[np.float64]
 
 UNKNOWN: Final = "(unknown)"  # the category of a word that the log does not tell
 LABELS: Final = ("Completed", "Failed", "Other")

@@ -18,8 +18,9 @@ from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.jobs.groups import ACTIVITIES, DURATIONS, JOB_TYPES, GroupLimits, duration, job_type, user_groups
 from stormpetrel.jobs.keys import stand_ins, with_request
 from stormpetrel.jobs.outcomes import COMPLETED
-from stormpetrel.jobs.preparation import LABELS, Floats, Normaliser, PreparationSettings, label, prepare
+from stormpetrel.jobs.preparation import LABELS, Normaliser, PreparationSettings, label, prepare
 from stormpetrel.learn.saving import METADATA, load_model, save_model
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 
 # Known only at the end of a job: for description.

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.engine import cores
+from stormpetrel.records.arrays import Matrix
 
-Matrix = npt.NDArray[np.float32]
 Truth = npt.NDArray[np.bool_]
 
 NEIGHBOURS: Final = 5  # of the SMOTE article

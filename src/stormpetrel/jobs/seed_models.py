@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.engine import cores
-from stormpetrel.jobs.active_learning import Classifier, Floats, active_learning, failure_probability
-from stormpetrel.jobs.resampling import Matrix, Truth, random_oversample, smote
+from stormpetrel.jobs.active_learning import Classifier, active_learning, failure_probability
+from stormpetrel.jobs.resampling import Truth, random_oversample, smote
 from stormpetrel.learn.xgboost_alone import classifier_class
+from stormpetrel.records.arrays import Floats, Matrix
 
 # At most two threads, whatever the machine has: results depend on the number. Small tables get one: on a busy machine two
 # threads that wait for each other after every node of a tree took a hundred times as long as one.

@@ -26,11 +26,12 @@ from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import LIMIT_REACHED, failed, reached_limit
 from stormpetrel.jobs.preparation import PreparationSettings, prepare
 from stormpetrel.jobs.profiles import END, JobProfiles
-from stormpetrel.jobs.resampling import Matrix, Truth
+from stormpetrel.jobs.resampling import Truth
 from stormpetrel.jobs.seed_models import RECIPES, TrainingRows
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at
-from stormpetrel.learn.metrics import Floats, roc_auc, scores_at
+from stormpetrel.learn.metrics import roc_auc, scores_at
 from stormpetrel.learn.splits import TIME_CUT, splits_at
+from stormpetrel.records.arrays import Floats, Matrix
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 
 Split = Literal["random", "time"]

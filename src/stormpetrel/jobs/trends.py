@@ -16,6 +16,7 @@ import polars as pl
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import UNKNOWN, group_key
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 
@@ -51,7 +52,6 @@ MOVER_SCHEMA: Final = pl.Schema(
 FALSE_DISCOVERY_RATE: Final = 0.05
 _Z95: Final = 1.959963984540054
 _EVERY: Final = r"^[1-9]\d{0,2}(d|w|mo|q|y)$"
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 

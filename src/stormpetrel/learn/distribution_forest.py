@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import ModelFormatError
 from stormpetrel.learn.threads import threads, wait_politely
-
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Floats, Matrix
 
 TREES: Final = 24
 DEEPEST: Final = 14

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
+
 Truth = npt.NDArray[np.bool_]
 
 ECE_BINS: Final = 15

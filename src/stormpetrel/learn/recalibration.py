@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 FEWEST: Final = 20  # settled forecasts before anything is corrected
 MOST_REMEMBERED: Final = 8_000

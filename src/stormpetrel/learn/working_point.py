@@ -17,8 +17,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stormpetrel.learn.metrics import Floats, Truth, expected_calibration_error, scores_at
+from stormpetrel.learn.metrics import Truth, expected_calibration_error, scores_at
 from stormpetrel.learn.recalibration import Calibration, Recalibrator, log_odds
+from stormpetrel.records.arrays import Floats
 
 RECENT: Final = 2_000  # forecasts that a working point is chosen on
 DAY_S: Final = 86_400.0

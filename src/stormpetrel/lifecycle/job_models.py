@@ -70,8 +70,6 @@ def preparation_of(section: JobsSection, time_zone: str, *, allocation_as_reques
 
 def training_of(section: JobsSection, time_zone: str = "UTC") -> TrainingSettings:
     """Return how models of jobs are trained."""
-    from stormpetrel.jobs.training import TrainingSettings
-
     return TrainingSettings(
         failure_states=tuple(section.failure_states),
         dropped_states=tuple(section.dropped_states),

@@ -13,10 +13,11 @@ import polars as pl
 
 from stormpetrel.errors import ModelError
 from stormpetrel.lifecycle.trace_learning import LearningWindows
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import MIXED, MIXED_JOB
 from stormpetrel.records.window_frames import CLUSTER_LEVEL, NODE_KEY, NODE_LEVEL, NODE_METRICS, NODE_SCORE_SCHEMA, float_lists
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.hierarchy import Floats, Moments, NodeHierarchy
+from stormpetrel.traces.hierarchy import Moments, NodeHierarchy
 from stormpetrel.traces.networks.architecture import Scorer
 
 _MOST_EMBEDDINGS: Final = 200  # of nodes that are kept at a moment: the most unusual; 864 moments a day of 100 bytes each

@@ -23,7 +23,7 @@ from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import Progress, TrainingSettings, counted_failed, label_jobs, silent
-from stormpetrel.learn.metrics import Floats, Truth, expected_calibration_error, pr_auc
+from stormpetrel.learn.metrics import Truth, expected_calibration_error, pr_auc
 from stormpetrel.lifecycle.contests.decision import LEVEL, difference_of, level_for, span_name, spans_of, worse_groups
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.job_models import (
@@ -39,6 +39,7 @@ from stormpetrel.lifecycle.job_models import (
 )
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
 from stormpetrel.lifecycle.training_needs import training_needs
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import FINISHED
 from stormpetrel.store.registry.models import ModelVersion, Training

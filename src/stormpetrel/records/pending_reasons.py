@@ -62,7 +62,7 @@ class Reason:
 
 _RELEASE: Final = "scontrol release {job}"
 _UPDATE: Final = "scontrol update JobId={job} "
-_ASK_ADMIN: Final = "Only an administrator can change that."
+_CONTACT_ADMIN: Final = "Only an administrator can change that."
 
 _REASONS: Final = {
     # It cannot run as it stands.
@@ -168,14 +168,14 @@ _REASONS: Final = {
     # A parent.
     "Dependency": Reason(WaitKind.PARENT, "{parents}"),
     # Nodes and partitions.
-    "NodeDown": Reason(WaitKind.NODE, "a node that it needs{required} is down", _ASK_ADMIN),
+    "NodeDown": Reason(WaitKind.NODE, "a node that it needs{required} is down", _CONTACT_ADMIN),
     "ReqNodeNotAvail": Reason(
         WaitKind.NODE,
         "a node that it needs{required} is reserved, down or drained",
         "Leave the choice of nodes to Slurm (no --nodelist), or wait until they are back: sinfo -R tells why they are away.",
     ),
     "Constraints": Reason(WaitKind.NODE, "no node in service has what it asks for{constraints} at this time"),
-    "FrontEndDown": Reason(WaitKind.NODE, "no front end node is in service", _ASK_ADMIN),
+    "FrontEndDown": Reason(WaitKind.NODE, "no front end node is in service", _CONTACT_ADMIN),
     "PowerNotAvail": Reason(WaitKind.NODE, "the power budget is used up"),
     "PowerReserved": Reason(WaitKind.NODE, "the power that it needs is reserved"),
     "PartitionDown": Reason(
@@ -214,7 +214,7 @@ _REASONS: Final = {
     "FedJobLock": Reason(WaitKind.SYSTEM, "the clusters of the federation agree on who runs it"),
     "BurstBufferResources": Reason(WaitKind.SYSTEM, "there is no room in the burst buffer"),
     "BurstBufferStageIn": Reason(WaitKind.SYSTEM, "its data are copied into the burst buffer"),
-    "SystemFailure": Reason(WaitKind.SYSTEM, "a part of the cluster failed", _ASK_ADMIN),
+    "SystemFailure": Reason(WaitKind.SYSTEM, "a part of the cluster failed", _CONTACT_ADMIN),
 }
 
 # Limits have names made of parts: QOSMaxCpuPerJobLimit, AssocGrpCPURunMinutesLimit, MaxGRESPerAccount, QOSMinCpuNotSatisfied.

@@ -74,37 +74,37 @@ def run_campaign(request: CampaignRequest, progress: Progress | None = None) -> 
 
 def record_plan(plan: CampaignPlan, request: CampaignRequest, progress: Progress | None = None) -> Campaign:
     """The same for a plan of one's own."""
-    say = progress or (lambda _share, _words: None)
+    report = progress or (lambda _share, _words: None)
     machine = machine_facts()
     with interruptions_end_in_order(), _only_campaign_here(), ExitStack() as stack:
         must_flush = JobKind.BAD_IO in plan.kinds
         scratch = stack.enter_context(scratch_folder(request.scratch, request.folder, must_flush=must_flush, cpus=len(plan.cpus)))
-        say(0.0, "preparing")
+        report(0.0, "preparing")
         mpi = build_mpi_program(scratch.folder) if JobKind.MPI in plan.kinds else None
         places = stack.enter_context(_places(scratch.folder / "threads"))
         recorder = stack.enter_context(_recorder(request, scratch.folder, places))
         clock, began_s = _clock(), time.time()
-        records = _run_slots(plan, Workshop(places, scratch.folder, mpi), recorder, say)
+        records = _run_slots(plan, Workshop(places, scratch.folder, mpi), recorder, report)
         ended_s = time.time()
         _refuse_set_clock(clock)
-        say(_share(plan, plan.seconds), "reading the recording")
+        report(_share(plan, plan.seconds), "reading the recording")
         recorded = recorder.read(began_s, ended_s)
     machine |= {"scratch": scratch.facts(), "mpi": mpi.version if mpi else ""}
     trace = label_trace(recorded, records, name=plan.name, split=request.split, node=recorder.node, cpus=plan.cpus)
-    told_by = "cgroups" if places.in_cgroups else "threads_file" if recorder.by == "own" else "nothing"
-    recording = {"by": recorder.by, "jobs_told_by": told_by, "exporter_check": compare_with_exporter(trace, recorded)}
+    labelled_by = "cgroups" if places.in_cgroups else "threads_file" if recorder.by == "own" else "nothing"
+    recording = {"by": recorder.by, "jobs_told_by": labelled_by, "exporter_check": compare_with_exporter(trace, recorded)}
     return write_campaign(request.folder, trace, _facts(plan, trace, records, (began_s, ended_s), machine, recording))
 
 
 def run_set(request: CampaignRequest, progress: Progress | None = None) -> Iterator[Campaign]:
     """Three campaigns, for train, validation and test, each with an order of its own and kept once it is written."""
-    say = progress or (lambda _share, _words: None)
+    report = progress or (lambda _share, _words: None)
     names = {split: f"{request.name}-{split.value}" if request.name else "" for split in Split}
     for split, name in names.items():  # before hours have been spent on the first
         free_name(request.folder, name or split.value, numbered=not name)
     for number, (split, name) in enumerate(names.items()):
         campaign = replace(request, split=split, name=name, seed=request.seed + number)
-        yield run_campaign(campaign, lambda share, message, done=number: say((done + share) / len(names), message))  # type: ignore[misc]
+        yield run_campaign(campaign, lambda share, message, done=number: report((done + share) / len(names), message))  # type: ignore[misc]
 
 
 def cpus_of(text: str) -> tuple[int, ...]:
@@ -160,7 +160,7 @@ def _recorder(request: CampaignRequest, folder: Path, places: JobPlaces) -> Abst
     return own_recorder(folder, None if places.in_cgroups else places.threads_file)
 
 
-def _run_slots(plan: CampaignPlan, workshop: Workshop, recorder: Recorder, say: Progress) -> list[JobRecord]:
+def _run_slots(plan: CampaignPlan, workshop: Workshop, recorder: Recorder, report: Progress) -> list[JobRecord]:
     records: list[JobRecord] = []
     began = time.monotonic()
     for number, slot in enumerate(plan.slots, start=1):
@@ -168,7 +168,7 @@ def _run_slots(plan: CampaignPlan, workshop: Workshop, recorder: Recorder, say: 
 
         def tick(message: str = message) -> None:
             recorder.check()
-            say(_share(plan, time.monotonic() - began), message)
+            report(_share(plan, time.monotonic() - began), message)
 
         records += run_slot(slot, plan.seconds_per_job, workshop, tick)
     return records

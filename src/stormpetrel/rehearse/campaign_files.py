@@ -71,13 +71,13 @@ def compare_with_exporter(ours: Trace, recorded: Trace) -> dict[str, int]:
     exported = _ids(recorded)[recorded.job[:, threads]]  # (steps, threads)
     meant = _ids(ours)[ours.job]
     sure = (ours.job != UNKNOWN_JOB) & ~np.isnan(ours.rates[..., 0])
-    not_told = sure & (recorded.job[:, threads] == UNKNOWN_JOB)
-    agree = sure & ~not_told & (exported == meant)
+    unlabelled = sure & (recorded.job[:, threads] == UNKNOWN_JOB)
+    agree = sure & ~unlabelled & (exported == meant)
     return {
         "steps_compared": int(sure.sum()),
         "agree": int(agree.sum()),
-        "disagree": int((sure & ~not_told & ~agree).sum()),
-        "not_told": int(not_told.sum()),
+        "disagree": int((sure & ~unlabelled & ~agree).sum()),
+        "not_told": int(unlabelled.sum()),
     }
 
 

@@ -37,6 +37,7 @@ from stormpetrel.records.events import (
 )
 from stormpetrel.records.job_events import job_events
 from stormpetrel.records.outages import Outage, OutageKind
+from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from stormpetrel.simulate.grid.outages import OUTAGES, OutageFunction, PlannedOutage, inject, load_outage, plan_outages
 from stormpetrel.sources.formats import EVENT_FORMATS, ReadOptions, event_file, sniff_format
 from stormpetrel.sources.outages.files import incident_file
@@ -56,8 +57,6 @@ _OTHER_PLAN: Final = 1_000_003  # outages to learn from come of other seeds than
 
 def simulated_dataset(seed: int, *, hours: int = SIMULATED_HOURS, plug_ins: Sequence[str] = ()) -> Dataset:
     """A simulated grid with outages in all parts; for models without labels, they are there but not labelled."""
-    from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
-
     _long_enough(hours * HOUR_S)
     grid = simulate_grid(GridSpec(hours=hours, seed=seed, outages_per_week=OUTAGES_PER_WEEK))
     series, plan = grid.series, grid.plan

@@ -28,7 +28,7 @@ STEP_S: Final = 1.0
 _READY_LIMIT_S: Final = 60.0
 _LAST_SAMPLE_LIMIT_S: Final = 20.0
 _MARGIN_S: Final = 1.5
-_ASK_AGAIN_S: Final = 0.2
+_RETRY_AFTER_S: Final = 0.2
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  so that the disk of the jobs and the recording do not disturb each other
 _HOW: Final = "Install it (Debian: apt-get install prometheus), or name a server that scrapes an exporter here: --prometheus URL."
 
@@ -132,7 +132,7 @@ def _wait_for_samples(recorder: Recorder, since_s: float, limit_s: float) -> Non
                 reason = ""
             except SourceUnavailableError as error:  # not up yet
                 reason = f" {error.what}"
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_RETRY_AFTER_S)
     raise SourceUnavailableError(
         f"No samples of the CPUs of {recorder.node!r} arrived within {limit_s:.0f} s.{reason}",
         hint="Does the server scrape an exporter that runs here, every second, and call it so (--node)?",

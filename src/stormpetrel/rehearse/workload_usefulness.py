@@ -24,7 +24,9 @@ from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_risk_at, label_jobs
 from stormpetrel.learn.metrics import pr_auc, roc_auc
 from stormpetrel.learn.splits import TIME_CUT, Split, splits_at
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.jobs import conform
+from stormpetrel.simulate.replay import machine_of, mean_wait_s, replay, utilisation
 from stormpetrel.synth.contract import Wanted, WorkloadGenerator, sample
 from stormpetrel.synth.workload import ARRAY, KNOWN, SIZES, STATE, SUBMIT, WAIT, WHERE, WHO, Workload, workload_of
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from stormpetrel.simulate.replay import Machine
 
 Make = Callable[[int], WorkloadGenerator]
-Floats = NDArray[np.float64]
 _MOMENTS: Final = (Moment.SUBMIT,)
 _ORDER: Final = ("submit_time", "job_id", "array_task")  # that of `label_jobs`
 _CLUSTER: Final = "synthetic"
@@ -74,7 +75,6 @@ def usefulness(
     """
     if not seeds:
         raise UsageError("No seed was named.", hint="Ask for one or more: --seeds 3")
-    from stormpetrel.simulate.replay import machine_of
 
     log = cut_log(jobs, settings)
     seen = log.seen()
@@ -208,15 +208,11 @@ def synthetic_jobs(workload: Workload, machine: Machine | None = None) -> pl.Dat
 
 def with_waits(workload: Workload, machine: Machine | None = None) -> pl.DataFrame:
     """The jobs of a workload with the waits that a scheduler gives them on a machine, the smallest that suits it by default."""
-    from stormpetrel.simulate.replay import machine_of, replay
-
     return replay(workload.jobs, machine or machine_of(workload.jobs))
 
 
 def schedule(real: Workload, synthetic: Workload, machine: Machine | None = None) -> dict[str, Any]:
     """Mean wait and utilisation of the same machine and scheduler, fed with the submissions and run times of each workload."""
-    from stormpetrel.simulate.replay import machine_of, mean_wait_s, replay, utilisation
-
     machine = machine or machine_of(real.jobs)
     figures = {}
     for name, workload in (("real", real), ("synthetic", synthetic)):

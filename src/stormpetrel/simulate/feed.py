@@ -126,8 +126,6 @@ class Feed:
         """
         import polars as pl
 
-        from stormpetrel.simulate.feed import read_cancellations, with_cancellations
-
         jobs = pl.scan_parquet(self.folder / "jobs-*.parquet", include_file_paths="_path")
         jobs = jobs.with_columns(submitted=pl.col("_path").str.contains("jobs-submitted-", literal=True)).drop("_path")
         if since is None:

@@ -124,10 +124,10 @@ class HiddenNeeds:
         need = Need(application, base["cpus"], max(1, int(base["elapsed_s"])), _mib(base, "max_rss_bytes"), NEVER)
         need = need.on(model["cpus"])
         if model["state"] == JobState.OUT_OF_MEMORY:
-            asked_mib = _mib(model, "mem_bytes") // model["nodes"]
-            mem_mib = max(need.mem_mib, round(asked_mib * _TOO_SMALL))
+            requested_mib = _mib(model, "mem_bytes") // model["nodes"]
+            mem_mib = max(need.mem_mib, round(requested_mib * _TOO_SMALL))
             # Memory fills up along the run (outcomes.py), so that the run that was cut off tells how long a whole one takes.
-            return need._replace(mem_mib=mem_mib, run_s=max(need.run_s, round(model["elapsed_s"] * mem_mib / asked_mib)))
+            return need._replace(mem_mib=mem_mib, run_s=max(need.run_s, round(model["elapsed_s"] * mem_mib / requested_mib)))
         if model["state"] == JobState.TIMEOUT:
             return need._replace(run_s=max(need.run_s, round(model["time_limit_s"] * _TOO_SMALL)))
         if model["state"] == JobState.FAILED:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.records.workload_columns import SUBMIT, WAIT
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 DEPTH: Final = 100  # jobs behind the first that backfill looks at, as in scheduler.py
 LOAD: Final = 0.7  # of a machine of unknown size
 SIZED_BY: Final = 50_000  # jobs at the beginning of a stream that say how large its machine is
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

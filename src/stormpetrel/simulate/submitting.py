@@ -136,8 +136,8 @@ def cancel_job(folder: Path, job_id: int, *, user: str, task: int | None = None,
 def wanted_job(request: JobRequest, spec: ClusterSpec) -> WantedJob:
     """What a request asks of this cluster; refused in Slurm's words where no node can give it."""
     columns = request.columns
-    cpus, said_nodes = _number(columns, "req_cpus") or 1, _number(columns, "req_nodes")
-    nodes = said_nodes or -(-cpus // spec.cores_per_node)
+    cpus, named_nodes = _number(columns, "req_cpus") or 1, _number(columns, "req_nodes")
+    nodes = named_nodes or -(-cpus // spec.cores_per_node)
     mem_mib = _memory_mib(request, spec, cpus, nodes)
     if mem_mib > spec.mem_per_node_mib:
         raise UsageError(f"Memory specification can not be satisfied\n{_NOT_AVAILABLE}")
@@ -238,11 +238,11 @@ def _number(columns: dict[str, object], name: str) -> int | None:
 
 def _memory_mib(request: JobRequest, spec: ClusterSpec, cpus: int, nodes: int) -> int:
     """Memory of each node: as asked; `--mem=0` is all of a node; without a word, what goes with the CPUs."""
-    asked_bytes, option = _number(request.columns, "req_mem_bytes"), request.last("req_mem_bytes")
-    if asked_bytes is None:
+    requested_bytes, option = _number(request.columns, "req_mem_bytes"), request.last("req_mem_bytes")
+    if requested_bytes is None:
         return spec.mem_per_node_mib if option else max(1, spec.mem_per_node_mib * -(-cpus // nodes) // spec.cores_per_node)
     per_node = "mem" in deciding([option] if option else [])
-    return max(1, -(-asked_bytes // (_MIB * ((_number(request.columns, "req_nodes") or 1) if per_node else nodes))))
+    return max(1, -(-requested_bytes // (_MIB * ((_number(request.columns, "req_nodes") or 1) if per_node else nodes))))
 
 
 def _avoided(request: JobRequest, spec: ClusterSpec) -> frozenset[int]:

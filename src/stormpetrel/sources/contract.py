@@ -39,7 +39,7 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.cursor import Cursor, CursorOf
 from stormpetrel.records.events import Missing
-from stormpetrel.records.jobs import JOB_SCHEMA, TEXT_MAP, VALUES, conform, field_mask, job_frame
+from stormpetrel.records.jobs import JOB_SCHEMA, TEXT_MAP, conform, field_mask, job_frame
 from stormpetrel.records.outages import Outage
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
@@ -213,9 +213,6 @@ def with_schema(frame: pl.DataFrame) -> pl.DataFrame:
     """A translated frame with all the columns of the schema; `record`, `line` and `unread` kept next to them."""
     unread = frame[UNREAD] if UNREAD in frame.columns else no_unread(frame.height)
     return pl.concat([conform(frame), frame.select("record", "line", unread)], how="horizontal")
-
-
-ALL_VALUE_COLUMNS = frozenset(VALUES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

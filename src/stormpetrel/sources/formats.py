@@ -22,8 +22,7 @@ from stormpetrel.sources.htcondor.event_jobs import CondorEvents
 from stormpetrel.sources.htcondor.history import CondorHistory
 from stormpetrel.sources.lines import LineFile
 from stormpetrel.sources.pbs import PbsAccounting
-from stormpetrel.sources.slurm.controller_events import ControllerEvents
-from stormpetrel.sources.slurm.controller_log import ControllerLog
+from stormpetrel.sources.slurm.controller_log import ControllerEvents, ControllerLog
 from stormpetrel.sources.slurm.jobcomp import JobCompletions
 from stormpetrel.sources.slurm.json_jobs import SlurmJson
 from stormpetrel.sources.slurm.sacct_text import SacctText

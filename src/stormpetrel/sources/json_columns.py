@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.records.arrays import Flags, Ints
 from stormpetrel.records.jobs import TEXT_MAP
 from stormpetrel.sources.json_records import MAX_RECORD, Record, RecordReader
 from stormpetrel.sources.json_scan import (
@@ -29,7 +30,6 @@ from stormpetrel.sources.json_scan import (
     NUMBER,
     TEXT,
     Bytes,
-    Ints,
     Places,
     intern,
     key_code,
@@ -41,7 +41,6 @@ ROWS: Final = 10_000  # of a block at most
 _PIECE_BYTES: Final = 32 * 1024 * 1024  # some thousand records: each column of a block has its price
 _LIST: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
 _OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*(?=\{)")
-Flags = NDArray[np.bool_]
 Numbers = NDArray[np.float64]
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from stormpetrel.records.arrays import Ints
+
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 Places = NDArray[np.int32]
 
 ABSENT, NULL, TRUE, FALSE, INTEGER, NUMBER, TEXT, ESCAPED, OBJECT, ARRAY = range(10)  # kinds of a value

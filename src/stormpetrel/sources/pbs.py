@@ -117,7 +117,7 @@ class _RunMerger:
         """Tell the runs for which no end came, one at a time."""
         for run in self._open.values():
             if not run.is_implied:
-                self._tell(run)
+                self._note(run)
             yield
         self._open.clear()
 
@@ -131,17 +131,17 @@ class _RunMerger:
         if kind == "Q":
             run.queued = run.queued or news.at
         if kind == "E":
-            self._tell(run)
+            self._note(run)
             self._remember(name)
         elif kind == "R":
-            self._tell(run)
+            self._note(run)
             self._open[name] = next_run(run)
         else:
             self._open[name] = run
         if len(self._open) > _MAX_OPEN:
             oldest = self._open.pop(next(iter(self._open)))
             if not oldest.is_implied:
-                self._tell(oldest)
+                self._note(oldest)
 
     def _merge(self, run: Run, news: Run) -> None:
         if not run.is_implied:
@@ -152,7 +152,7 @@ class _RunMerger:
             absorb(run)
         run.line, run.at = news.line, news.at
 
-    def _tell(self, run: Run) -> None:
+    def _note(self, run: Run) -> None:
         absorb(run)
         self._batch.add(job_row(run, self._cluster), run.line)
 

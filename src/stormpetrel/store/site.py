@@ -17,22 +17,19 @@ from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.private_files import create_private, tighten
 from stormpetrel.records.times import FEED_FILE, FeedClock, clock_of
 from stormpetrel.store.actions import ActionStore
-from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.case_answers import CaseAnswerStore
 from stormpetrel.store.cluster_cache import ClusterCache
-from stormpetrel.store.events.background import EventBackgroundStore
-from stormpetrel.store.events.counts import EventCountStore
+from stormpetrel.store.events.counts import EventBackgroundStore, EventCountStore
 from stormpetrel.store.events.outages import OutageStore
-from stormpetrel.store.filesystem import format_disk, writing
-from stormpetrel.store.identity import holds_tables
+from stormpetrel.store.filesystem import format_disk, refuse_folder_of_another, writing
+from stormpetrel.store.identity import agree, holds_tables
 from stormpetrel.store.incidents.history import IncidentHistory
 from stormpetrel.store.incidents.incidents import IncidentStore
 from stormpetrel.store.incidents.messages import MessageStore
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.migrations import SiteFiles
 from stormpetrel.store.opinions import OpinionStore
-from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine, UnreadFields

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.metrics import best_f1_threshold
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import IOWAIT
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.separability import PcaMap
 
-Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
 _CALM_QUANTILE = 0.999  # where no anomaly is known to choose a threshold by

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import ModelFormatError
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import ANOMALOUS_TYPES, BAD_IO, IDLE, MIXED, NP
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.baselines import max_iowait
 from stormpetrel.traces.networks.architecture import Scorer
 from stormpetrel.traces.separability import PcaMap
 
-Floats = npt.NDArray[np.float64]
 Embeddings = npt.NDArray[np.float32]
 
 NEAR_SHARE: Final = 0.25  # of the normal windows of jobs lie within the radius around Bad IO

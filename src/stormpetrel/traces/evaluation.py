@@ -17,13 +17,12 @@ import numpy.typing as npt
 from stormpetrel.engine import Progress
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.metrics import roc_auc, scores_at
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import MIXED_JOB, UNKNOWN
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.baselines import RawPca, chosen_threshold, mean_iowait
 from stormpetrel.traces.networks.architecture import Architecture, Scorer
 from stormpetrel.traces.separability import SUBSETS, MeanStd, silhouette
-
-Floats = npt.NDArray[np.float64]
 
 SAMPLE: Final = 200  # errors per architecture and job type that a figure shows
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -11,7 +11,7 @@ A learned summary of any number of measurements: one embedding and one score for
 values (rows, measurements) of calm times -> LearnedSummary.fit -> embed (rows, embedding), score (rows). Measurements are
 standardised, and principal components that hold nine tenths of the variance are the embedding. The score joins two ways of being
 unusual, each in units of what is usual: the five measurements that the embedding explains worst, and how far out the embedding
-lies. For metrics over time `lagged` adds how each moved in the last samples, and `smoothed` takes the mean of the last scores.
+lies.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError, UsageError
+from stormpetrel.records.arrays import Floats
 from stormpetrel.traces.detector.calibration import Calibration
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Level = Literal["job", "node", "cluster"]
 LEVELS: Final[tuple[Level, ...]] = ("job", "node", "cluster")
@@ -39,8 +39,6 @@ WORST: Final = 5  # measurements that a score looks at
 SMALLEST_SPREAD: Final = 0.02  # of a measurement in [0, 1]: one that stood still in training may tremble
 SMALLEST_RESIDUAL: Final = 0.05  # in units of a measurement's spread
 LARGEST: Final = 20.0  # in units of what is usual: beyond it one measurement says no more
-LAGS: Final = 8  # samples that `lagged` looks back over
-SMOOTHING: Final = 16  # samples
 _ARRAYS: Final = ("mean", "spread", "components", "scale", "residual")
 
 
@@ -302,19 +300,3 @@ class LearnedSummary:
         if not fits:
             raise ModelFormatError("A learned summary cannot be read.", hint="Train it again: stormpetrel traces train")
         return summary
-
-
-def lagged(values: Floats, lags: int = LAGS) -> Floats:
-    """Mean and spread of each measurement over the last samples, this one included: (rows, 2 × measurements)."""
-    padded = np.concatenate([np.repeat(values[:1], lags - 1, axis=0), values])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, lags, axis=0)  # (rows, measurements, lags)
-    return np.concatenate([windows.mean(axis=2), windows.std(axis=2)], axis=1)
-
-
-def smoothed(scores: Floats, samples: int = SMOOTHING) -> Floats:
-    """The mean of the last scores, this one included; the first ones of as many as there are."""
-    sums = np.concatenate([[0.0], np.cumsum(scores)])
-    ends = np.arange(1, len(scores) + 1)
-    begins = np.maximum(ends - samples, 0)
-    mean: Floats = (sums[ends] - sums[begins]) / (ends - begins)
-    return mean

@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 import numpy as np
-import numpy.typing as npt
+
+from stormpetrel.records.arrays import Floats
 
 SURE: Final = 0.95  # how sure a promise is
 LARGEST_SHARE: Final = 0.05  # a threshold that may flag more of the calm windows is none
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

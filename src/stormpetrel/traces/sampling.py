@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from stormpetrel.engine import Progress
 from stormpetrel.errors import MissingExtraError, UsageError
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import IDLE, MIXED, MODES, UNKNOWN, Trace
 from stormpetrel.records.windows import BRIDGE_STEPS, Windows, bridge, cut_windows, join_windows
 from stormpetrel.traces.separability import SUBSET_SIZE, SUBSETS, MeanStd, PcaMap, silhouette
@@ -43,7 +44,6 @@ QUIET: Final = 1e-3  # variance of all modes together below which a type counts 
 _SEGMENTS_S: Final = (512, 256, 128, 64, 32)  # the longest in which half of a type's time can be seen is taken
 _STRETCHES: Final = 400  # per job type; more change nothing but the time it takes
 _FORGETTING: Final = np.concatenate([[0.0], 1 - np.geomspace(0.9, 0.002, 120)])  # lag-one correlations tried for the floor
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

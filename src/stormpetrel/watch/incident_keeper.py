@@ -24,10 +24,9 @@ from typing import Final, Protocol
 
 import polars as pl
 
-from stormpetrel.alarms.acts import with_acts
+from stormpetrel.alarms.acts import Silences, with_acts
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook
-from stormpetrel.alarms.silences import Silences
 from stormpetrel.alarms.titles import title
 from stormpetrel.alarms.verdict_memory import VerdictMemory
 from stormpetrel.errors import StoreBusyError

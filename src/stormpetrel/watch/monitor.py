@@ -56,12 +56,12 @@ class HealthMonitor:
             now = datetime.now(UTC)
             sources = self._book.sources()
             read = {source.name for source in sources if source.last_good}
-            has_news = self._tell({trouble.source: trouble for trouble in troubles(sources, now)}, now) or read != self._read
+            has_news = self._report({trouble.source: trouble for trouble in troubles(sources, now)}, now) or read != self._read
             self._read = read
             if write or has_news or self._written is None or (now - self._written).total_seconds() >= _WRITE_S:
                 self._write(sources, now)
 
-    def _tell(self, current: dict[str, Trouble], now: datetime) -> bool:
+    def _report(self, current: dict[str, Trouble], now: datetime) -> bool:
         has_news = False
         for name, trouble in current.items():
             before, since = self._reported.get(name, (None, now))

@@ -42,7 +42,6 @@ _ACCOUNTING_LAG_S: Final = (2.0, 15.0)  # so many seconds after its controller, 
 _BENEATH: Final = datetime(
     1970, 1, 1, tzinfo=UTC
 )  # what accounting says of a job that goes on gives way to its controller's word
-Take = Callable[[JobSource], IngestReport]
 _FORMATS: Final = (
     "sacct",
     "sacct-json",

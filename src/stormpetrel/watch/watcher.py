@@ -83,7 +83,7 @@ class SteppingWatcher:
         if not findings and not self._keeper.is_due(self.watcher.name, now):
             return
         changed = self._keeper.take(self.watcher.name, findings, self.watcher.state, now)
-        tell_incidents(self._log, changed, now)
+        report_incidents(self._log, changed, now)
 
     def _tell(self, problem: str) -> None:
         before, self._reported = self._reported, problem
@@ -93,7 +93,7 @@ class SteppingWatcher:
             self._log.info("watcher problem over", watcher=self.watcher.name, what=before)
 
 
-def tell_incidents(log: Log, changed: Iterable[Incident], now: datetime) -> None:
+def report_incidents(log: Log, changed: Iterable[Incident], now: datetime) -> None:
     """Log what is new, back, or over; that an incident goes on is no news."""
     for incident in changed:
         facts = {

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
-from stormpetrel.answers.schemas.verdicts import CaseQuestion, NewCaseAnswer
+from stormpetrel.answers.schemas.alarms import CaseQuestion, NewCaseAnswer
 from stormpetrel.answers.viewer import LOCAL, MANAGE, READ, Viewer
 from stormpetrel.errors import AccessError, NotThereError
 from stormpetrel.ingest.jobs import ingest_jobs

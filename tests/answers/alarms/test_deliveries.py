@@ -1,7 +1,7 @@
 import pytest
 
 from stormpetrel.answers.alarms.deliveries import deliveries, try_routes
-from stormpetrel.answers.schemas.deliveries import DeliveryQuestion, RouteTrial
+from stormpetrel.answers.schemas.incident import DeliveryQuestion, RouteTrial
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, UsageError
 from stormpetrel.watch.notify.outbox import Outbox

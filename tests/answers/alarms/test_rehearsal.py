@@ -7,7 +7,7 @@ import pytest
 
 from stormpetrel.answers.alarms import rehearsal
 from stormpetrel.answers.alarms.rehearsal import last_rehearsal, rehearse_live, rehearse_site
-from stormpetrel.answers.schemas.rehearsal import RehearsalQuestion
+from stormpetrel.answers.schemas.alarms import RehearsalQuestion
 from stormpetrel.answers.viewer import LOCAL, SCOPES, Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.rehearse.site.coverage import Trial

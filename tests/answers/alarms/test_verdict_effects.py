@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
-from stormpetrel.answers.alarms.verdict_effects import day_text, verdict_effects
+from stormpetrel.answers.alarms.incidents import day_text, list_incidents, show_incident, verdict_effects
 from stormpetrel.answers.schemas.alarms import IncidentQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.records.incidents import ActKind, IncidentAct

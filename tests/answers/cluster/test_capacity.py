@@ -9,7 +9,7 @@ import pytest
 
 from stormpetrel.answers.cluster.capacity import capacity, make_capacity_board, read_board
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.schemas.capacity import CapacityQuestion
+from stormpetrel.answers.schemas.cluster import CapacityQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.events.capacity.capacity import Outlook

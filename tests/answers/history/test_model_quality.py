@@ -13,7 +13,7 @@ from stormpetrel.answers.history import model_quality as module
 from stormpetrel.answers.history.model_quality import go_back, model_quality, promote, quality_frames, training_in_full, trainings
 from stormpetrel.answers.history.settled import JOB, PREDICTION_COLUMNS, settled_of
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.schemas.quality import QualityQuestion
+from stormpetrel.answers.schemas.history import QualityQuestion
 from stormpetrel.answers.viewer import LOCAL, READ, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, ModelError, NotThereError

@@ -9,7 +9,7 @@ from stormpetrel.answers.background import Snapshot
 from stormpetrel.answers.history.day_book import book_of, sum_jobs
 from stormpetrel.answers.history.trends import group_names, trend_frames, trends
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.schemas.trends import TrendsQuestion
+from stormpetrel.answers.schemas.history import TrendsQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError

@@ -21,7 +21,7 @@ from stormpetrel.answers.history.waste import (
     waste_weeks,
 )
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.schemas.waste import PolicyPoint, PolicyQuestion, WasteQuestion
+from stormpetrel.answers.schemas.history import PolicyPoint, PolicyQuestion, WasteQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, StormpetrelError

@@ -328,7 +328,7 @@ def test_a_job_cancelled_in_the_queue_says_so_and_is_no_ended_job_of_its_user(tm
 
 
 def test_quartiles_of_a_handful_of_jobs_are_not_told(tmp_path, live):
-    from stormpetrel.answers.jobs.profile import _quartiles
+    from stormpetrel.answers.jobs.details import _quartiles
 
     frame = live.overview.frame.head(4).with_columns(profile=pl.lit(0))
     row = _quartiles(frame).row(0, named=True)

@@ -10,8 +10,8 @@ from stormpetrel.answers.history.trends import trends
 from stormpetrel.answers.history.waste import waste
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview.job_table import table_query
+from stormpetrel.answers.schemas.history import QualityQuestion
 from stormpetrel.answers.schemas.jobs import JobsQuestion
-from stormpetrel.answers.schemas.quality import QualityQuestion
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.dashboard.pages.job_table import table_rows
 from stormpetrel.lifecycle.retraining import ended_since

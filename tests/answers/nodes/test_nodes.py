@@ -8,7 +8,7 @@ import pytest
 
 from stormpetrel.answers.nodes.board import jobs_of, make_node_board
 from stormpetrel.answers.nodes.nodes import MOST_NODES, node_drawing, node_names, nodes, sampled
-from stormpetrel.answers.nodes.window_traces import window_traces
+from stormpetrel.answers.nodes.traces import window_traces
 from stormpetrel.answers.schemas.nodes import NodesQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, MissingExtraError, NotThereError
@@ -246,7 +246,7 @@ def test_without_the_extra_the_trace_is_shown_all_the_same(live, monkeypatch):
     def missing(*_):
         raise MissingExtraError("Scoring traces", "traces")
 
-    monkeypatch.setattr("stormpetrel.answers.nodes.window_traces.model_of", missing)
+    monkeypatch.setattr("stormpetrel.answers.nodes.traces.model_of", missing)
     view = window_traces(live, LOCAL, nodes(live, LOCAL).worst[0].key)
     assert "stormpetrel[traces]" in view.error.hint and view.problem == f"{view.error.what} {view.error.hint}"
     assert len(view.threads) == 16 and all(thread.reconstruction is None and thread.original for thread in view.threads)

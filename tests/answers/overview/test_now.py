@@ -6,7 +6,7 @@ from stormpetrel.answers.alarms.acts import act_on_incident
 from stormpetrel.answers.cluster.cluster import cluster_now
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview.now import incident_headline, news_since, now_page
-from stormpetrel.answers.schemas.now import NowNode
+from stormpetrel.answers.schemas.health import NowNode
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.figures.nodes import node_map
 from stormpetrel.records.findings import FindingKind, SubjectKind

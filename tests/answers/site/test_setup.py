@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stormpetrel.answers.schemas.administration import NewSite, Restoration
-from stormpetrel.answers.site.upkeep import back_up, make_site, restore_site
+from stormpetrel.answers.site.administration import back_up, make_site, restore_site
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.sources.discover import Found
@@ -19,7 +19,7 @@ KIM = Viewer("kim", is_admin=False)
 @pytest.fixture
 def machine(monkeypatch):
     found = Found("Europe/Berlin", sacct="/opt/bin/sacct", cluster="petrel", lines=("sacct: /opt/bin/sacct",))
-    monkeypatch.setattr("stormpetrel.answers.site.upkeep.discover", lambda: found)
+    monkeypatch.setattr("stormpetrel.answers.site.administration.discover", lambda: found)
 
 
 def test_a_new_site_has_the_settings_of_its_machine_unless_somebody_says_otherwise(machine, tmp_path):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stormpetrel.answers.schemas.administration import SqlAnswer, SqlQuestion
-from stormpetrel.answers.site.sql import list_tables, query_tables
+from stormpetrel.answers.site.administration import list_tables, query_tables
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, UsageError
 from tests.answers.live_sites import put_jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormpetrel.answers.schemas.administration import NewToken
-from stormpetrel.answers.site.tokens import make_token, revoke_token, tokens
+from stormpetrel.answers.site.administration import make_token, revoke_token, tokens
 from stormpetrel.answers.viewer import LOCAL, READ, WRITE, Viewer
 from stormpetrel.errors import AccessError, NotThereError, UsageError
 from tests.builders import make_site

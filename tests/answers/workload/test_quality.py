@@ -7,7 +7,7 @@ import pytest
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.answers.workload.input import WorkloadInput, make_generator
 from stormpetrel.answers.workload.quality import compare_site_workload, compare_workloads, evaluate_generator
-from stormpetrel.answers.workload.scores import scores_of
+from stormpetrel.answers.workload.workload import scores_of
 from stormpetrel.errors import AccessError
 from tests.answers.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.builders import make_site

@@ -8,12 +8,12 @@ import pytest
 
 from stormpetrel.answers.alarms import replay as replay_module
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.rehearsal import HISTORY, save_report
 from stormpetrel.answers.alarms.replay import replay_alarms
 from stormpetrel.answers.schemas.alarms import ReplayQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.slurm.sacct_text import SacctText
-from stormpetrel.store.rehearsal_reports import HISTORY, save_report
 from tests.faces.api.sample_site import small_world
 from tests.faces.web.sample_site import BROWSER, OTHER_PAGE, client_of
 from tests.parts.alarm_findings import batch_finding, finding

@@ -6,7 +6,7 @@ import pytest
 
 from stormpetrel.answers.cluster.capacity import capacity
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.schemas.capacity import CapacityQuestion
+from stormpetrel.answers.schemas.cluster import CapacityQuestion
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.client import Client

@@ -9,8 +9,7 @@ from stormpetrel import __version__
 from stormpetrel.answers.history.model_quality import trainings
 from stormpetrel.answers.history.trends import trends
 from stormpetrel.answers.history.waste import waste
-from stormpetrel.answers.schemas.trends import TrendsQuestion
-from stormpetrel.answers.schemas.waste import WasteQuestion
+from stormpetrel.answers.schemas.history import TrendsQuestion, WasteQuestion
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.records.jobs import ref_text
 from tests.faces.api.sample_site import ADMIN

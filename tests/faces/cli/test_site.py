@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stormpetrel.answers.site.sql import refuse_outside
+from stormpetrel.answers.site.administration import refuse_outside
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.report.page import write_page
 from tests.builders import make_jobs, make_site, write_sacct

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.options import Context
-from stormpetrel.faces.cli.sql import sql
+from stormpetrel.faces.cli.store import sql
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.store.sql_tables import sql_tables

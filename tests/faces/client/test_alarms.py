@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.rehearsal import HISTORY, save_report
 from stormpetrel.answers.schemas.incident import IncidentAnswer, MuteReceipt
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.faces.client import Client
-from stormpetrel.store.rehearsal_reports import HISTORY, save_report
 from tests.faces.api.sample_site import ADMIN, small_world
 from tests.faces.web.sample_site import running
 from tests.parts.alarm_findings import finding

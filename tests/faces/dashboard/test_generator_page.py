@@ -10,8 +10,8 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.workload import WorkloadFitting
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.answers.workload.workload import workload_answer
+from stormpetrel.faces.dashboard.pages import generator
 from stormpetrel.faces.dashboard.pages import generator as generator_page
-from stormpetrel.faces.dashboard.pages import generator_cards
 from stormpetrel.faces.dashboard.shell import page_of
 from tests.answers.workload_sites import GENERATOR, GROUP, put_generator, put_workload
 from tests.builders import make_site
@@ -84,7 +84,7 @@ def test_a_site_without_a_generator_offers_to_fit_one(tmp_path):
 )
 def test_how_far_a_fitting_is_stands_on_the_page(board, monkeypatch, fitting, words):
     monkeypatch.setattr(board.live.workload.fitting, "state", fitting)
-    card = generator_cards.state_card(board.live, LOCAL, workload_answer(board.live, LOCAL))
+    card = generator.state_card(board.live, LOCAL, workload_answer(board.live, LOCAL))
     assert words in json.dumps(card, cls=PlotlyJSONEncoder)
     assert generator_page.layout(board.live, LOCAL, {}).children[2].disabled is not fitting.running
 

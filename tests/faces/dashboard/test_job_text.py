@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stormpetrel.faces.dashboard.pages.job_text import headline, value_text
+from stormpetrel.faces.dashboard.pages.job_sections import headline, value_text
 
 
 def said(**changed):

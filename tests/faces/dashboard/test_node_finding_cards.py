@@ -11,7 +11,7 @@ from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers.schemas.nodes import NodeFindings
 from stormpetrel.answers.schemas.traces import OddNode, SimilarNodeWindow, WholeNode
-from stormpetrel.faces.dashboard.pages.node_finding_cards import findings
+from stormpetrel.faces.dashboard.pages.node_cards import findings
 
 AT = datetime(2026, 11, 2, 14, 0, tzinfo=UTC)
 SENTENCE = (

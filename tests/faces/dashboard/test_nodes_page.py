@@ -139,7 +139,7 @@ def test_without_the_extra_the_measured_trace_stands_alone(traced, monkeypatch):
     def missing(*_):
         raise MissingExtraError("Drawing a trace by the model", "traces")
 
-    monkeypatch.setattr("stormpetrel.answers.nodes.window_traces.model_of", missing)
+    monkeypatch.setattr("stormpetrel.answers.nodes.traces.model_of", missing)
     told = sent(traced.live, LOCAL)
     assert "stormpetrel[traces]" in told and "nodes-threads-made" not in told and '"reconstruction"' not in told
 

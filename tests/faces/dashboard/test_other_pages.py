@@ -10,7 +10,7 @@ from plotly.utils import PlotlyJSONEncoder
 from stormpetrel.answers.history.profiles import profiles
 from stormpetrel.answers.history.waste import policy_point, policy_text, waste
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.schemas.waste import WasteQuestion
+from stormpetrel.answers.schemas.history import WasteQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import page_of

@@ -6,9 +6,9 @@ from unittest.mock import MagicMock
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from stormpetrel.answers.alarms.rehearsal import HISTORY, LIVE, save_report
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.faces.dashboard.pages import alarms, rehearsal, trends
-from stormpetrel.store.rehearsal_reports import HISTORY, LIVE, save_report
 from tests.builders import T0, make_site
 
 CELL = {"recall": 0.5, "delay_s": 5400.0, "n": 2, "paged": None, "paged_delay_s": None}

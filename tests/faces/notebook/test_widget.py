@@ -1,15 +1,21 @@
+""""""
+
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
 import ipywidgets
+import polars as pl
 import pytest
 from plotly.graph_objects import FigureWidget
 
 from stormpetrel.errors import MissingExtraError, UsageError
 from stormpetrel.faces.notebook import EarlyWarning, widget
+from stormpetrel.faces.notebook.predicting import predict
+from stormpetrel.faces.notebook.widget import ORDERS, PagedTable
 from stormpetrel.store.site import create_site
+from tests.builders import T0
 from tests.faces.notebook.hostile import HOSTILE, assert_is_text, write_hostile_log
 
 
@@ -201,3 +207,66 @@ def test_a_hostile_log_is_shown_as_text_everywhere(practice_site, tmp_path):
     assert_is_text(html)
     (figure,) = [part for part in widgets_in(early_warning.box) if isinstance(part, FigureWidget)]
     assert "<img" not in json.dumps(figure.to_plotly_json(), default=str)
+
+
+@pytest.fixture(scope="module")
+def predictions(model, jobs):
+    return predict(model, jobs, details=True)
+
+
+@pytest.fixture
+def table(predictions):
+    paged = PagedTable()
+    paged.show(predictions)
+    return paged
+
+
+def test_the_likeliest_failures_come_first(table, predictions):
+    assert table.page_rows["Risk"].to_list() == predictions["Risk"].top_k(10).sort(descending=True).to_list()
+    assert table.html.value.count("<tr>") == 11
+
+
+def test_pages_are_turned_and_end_at_both_ends(table, predictions):
+    assert (table.back.disabled, table.forth.disabled) == (True, False)
+    table.forth.click()
+    assert "11 to 20 of" in table.place.value and not table.back.disabled
+    for _ in range(table.pages + 3):
+        table.forth.click()
+    assert table.forth.disabled
+    assert table.page_rows.height == predictions.height - 10 * (table.pages - 1)
+    table.back.click()
+    assert not table.forth.disabled and table.page_rows.height == 10
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_another_order_starts_at_the_first_page(table, order):
+    table.forth.click()
+    table.order.value = "by user"
+    table.order.value = order
+    column, largest_first = ORDERS[order]
+    shown = table.page_rows[column].drop_nulls()
+    assert shown.is_sorted(descending=largest_first)
+    assert table.back.disabled
+
+
+def test_every_job_is_on_one_page(table, predictions):
+    seen = [table.page_rows]
+    while not table.forth.disabled:
+        table.forth.click()
+        seen.append(table.page_rows)
+    assert pl.concat(seen).height == predictions.height
+    assert pl.concat(seen)["Job ID"].n_unique() == predictions["Job ID"].n_unique()
+
+
+def test_an_empty_table_says_so(predictions):
+    paged = PagedTable()
+    paged.show(predictions.clear())
+    assert "no jobs" in paged.place.value and "Job ID" in paged.html.value
+    assert paged.back.disabled and paged.forth.disabled
+
+
+def test_hostile_names_are_shown_as_text(predictions):
+    paged = PagedTable()
+    paged.show(predictions.with_columns(pl.lit(HOSTILE).alias("User ID"), pl.lit(T0).alias("Start Time")))
+    assert "&lt;img" in paged.html.value
+    assert_is_text(paged.html.value)

@@ -6,7 +6,7 @@ import pytest
 
 from stormpetrel.answers.viewer import Viewer, current_viewer, seen_by
 from stormpetrel.errors import AccessError, SettingsError
-from stormpetrel.faces.web.sessions import SESSION_S, Sessions
+from stormpetrel.faces.web.login import SESSION_S, Sessions
 from stormpetrel.faces.web.viewers import AccessControl
 from stormpetrel.store.tokens import TokenStore
 from tests.faces.web.sample_site import BROWSER, ELSEWHERE, client_of, small_app

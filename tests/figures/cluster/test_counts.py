@@ -9,11 +9,20 @@ import numpy as np
 import pytest
 
 from stormpetrel.figures.cluster.background import background_figure, background_height
-from stormpetrel.figures.cluster.counts import counts_figure, outage_timeline, where_figure
-from stormpetrel.figures.cluster.score import MOST_TIMES, score_figure
-from stormpetrel.figures.thinning import envelope, extremes
-from stormpetrel.figures.time_axis import MOST_POINTS
-from stormpetrel.figures.time_spans import ALARM, GAP, MAINTENANCE, MOST_SHADED, NAMES, OUTAGE, TimeSpan, shaded
+from stormpetrel.figures.cluster.counts import MOST_TIMES, counts_figure, outage_timeline, score_figure, where_figure
+from stormpetrel.figures.time_axis import (
+    ALARM,
+    GAP,
+    MAINTENANCE,
+    MOST_POINTS,
+    MOST_SHADED,
+    NAMES,
+    OUTAGE,
+    TimeSpan,
+    envelope,
+    extremes,
+    shaded,
+)
 
 T0 = datetime(2026, 3, 2)
 MARKUP = "<img src=x onerror=alert(1)>"

@@ -12,9 +12,10 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pytest
 
-from stormpetrel.records.events import EVENT_SCHEMA
+from stormpetrel.records.events import EVENT_SCHEMA, PLACES
+from stormpetrel.records.times import UTC_TIME
 from stormpetrel.sources.htcondor import event_log
-from stormpetrel.sources.htcondor.batches import EventBatch, events_of
+from stormpetrel.sources.htcondor.batches import _KIND_OF_CODE, EventBatch, _with_our_kinds
 from stormpetrel.sources.htcondor.log_files import log_file
 from stormpetrel.sources.htcondor.reference_reader import reference_batches
 from stormpetrel.sources.htcondor.scan import PIECE_BYTES, TextScanner, year_of_first_date
@@ -35,6 +36,20 @@ SHADOW = "Shadow exception!\n\tError from starter on slot4@n8: no answer\n\t0  -
 SHADOW += "\n\t0  -  Run Bytes Received By Job"
 REMOTE = "Error from starter on slot1@n8:\n\tFailed to open the output file\n\tCode 13 Subcode 2"
 EVICTED = f"Job was evicted.\n\t(0) CPU times\n{USAGE}\n\t0  -  Run Bytes Sent By Job\n\t0  -  Run Bytes Received By Job"
+
+
+def events_of(batch: EventBatch) -> pl.DataFrame:
+    """A batch as raw events (EVENT_SCHEMA); a failed end is two or three of them."""
+    rows, codes = _with_our_kinds(batch)
+    names = pl.Series([name or None for name in batch.names] + [None], dtype=pl.String)  # the last one is for -1
+    return pl.DataFrame(
+        {
+            "time": pl.Series(batch.time_us[rows]).cast(UTC_TIME),
+            "kind": _KIND_OF_CODE.gather(codes),
+            **{name: names.gather(batch.places[rows, place] % len(names)) for place, name in enumerate(PLACES)},
+        },
+        schema=EVENT_SCHEMA,
+    )
 
 
 def ended(value: int = 0) -> str:

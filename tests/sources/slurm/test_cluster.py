@@ -7,7 +7,7 @@ import pytest
 from stormpetrel.config import SlurmSection
 from stormpetrel.records.cluster import Association, NodeKind, Partition, Qos
 from stormpetrel.sources.scripts.job_script import parse_job_script
-from stormpetrel.sources.scripts.resources import resource_request
+from stormpetrel.sources.scripts.slurm import resource_request
 from stormpetrel.sources.slurm.cluster import (
     alike,
     associations_in,

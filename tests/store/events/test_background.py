@@ -5,7 +5,7 @@ import pytest
 
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import BACKGROUND_KEY, BACKGROUND_SCHEMA
-from stormpetrel.store.events.background import EventBackgroundStore
+from stormpetrel.store.events.counts import EventBackgroundStore
 from stormpetrel.store.tables import Committed
 from tests.parts.made_events import H0, HOUR
 

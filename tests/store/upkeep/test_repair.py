@@ -14,8 +14,16 @@ from stormpetrel.answers.site.doctor import examine
 from stormpetrel.errors import StateLostError, StoreBusyError
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.slurm.sacct_text import SacctText
-from stormpetrel.store.agreement import disagreement, standing_of
-from stormpetrel.store.identity import IDENTITY_FILE, Identity, Standing, read_identity, standing, write_identity
+from stormpetrel.store.identity import (
+    IDENTITY_FILE,
+    Identity,
+    Standing,
+    disagreement,
+    read_identity,
+    standing,
+    standing_of,
+    write_identity,
+)
 from stormpetrel.store.registry.models import NewModel
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.upkeep import repair as repairing

@@ -5,8 +5,8 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
+from stormpetrel.alarms.acts import Silences
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.actions.acts import ActState, Mode
 from stormpetrel.records.actions.policies import Policy
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind

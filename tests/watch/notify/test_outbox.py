@@ -9,6 +9,7 @@ from stormpetrel.errors import SettingsError
 from stormpetrel.records.incidents import ActKind, IncidentAct, MessageState
 from stormpetrel.store.site import open_site
 from stormpetrel.watch.notify.outbox import Outbox, send_trial
+from stormpetrel.watch.notify.receivers.heartbeat import Heartbeat
 from stormpetrel.watch.notify.receivers.receiver import DeliveryError
 from stormpetrel.watch.notify.route_sender import retry_pause_s
 from tests.builders import make_site
@@ -298,6 +299,15 @@ def test_a_loop_that_turns_gives_a_sign_of_life_where_one_is_wanted(tmp_path, bo
         outbox.step(at(1, minute=1))
         outbox.close()
         assert [post.path for post in box.posts] == ["/ping/1"]
+
+
+def test_a_heartbeat_that_nobody_answers_names_the_host_and_the_reason():
+    heartbeat = Heartbeat("http://127.0.0.1:9/ping/secret")
+    heartbeat.beat()
+    heartbeat.close(30.0)
+    assert "127.0.0.1" in heartbeat.problem
+    assert "cannot be reached (ConnectError)" in heartbeat.problem
+    assert "secret" not in heartbeat.problem
 
 
 @pytest.mark.parametrize(("mode", "text", "words"), [(0o644, "key", "read by others"), (0o600, "two words", "one token")])

@@ -9,12 +9,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.alarms.acts import with_acts
-from stormpetrel.alarms.silences import MUTED, Silences
+from stormpetrel.alarms.acts import MUTED, Silences, with_acts
 from stormpetrel.answers.alarms.timeline import act_line
 from stormpetrel.answers.schemas.incident import MOST_MUTE_HOURS, ActReceipt, MuteLine, MuteReceipt, Mutes, NewMute
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError, UsageError
+from stormpetrel.lifecycle.family import operator
+from stormpetrel.lifecycle.trace_regions import name_incident, unname_incident
 from stormpetrel.records.findings import Subject, SubjectKind
 from stormpetrel.records.incidents import VERDICTS, ActKind, Incident, IncidentAct, IncidentState, Mute, standing_verdict
 from stormpetrel.records.model_families import ModelFamily
@@ -55,7 +56,6 @@ def _regions(site: Site, incident: Incident, act: ActKind, note: str, user: str)
     """What a verdict on an incident of CPU traces does to the known regions: a confirmation names, any other takes back."""
     if TRACES not in incident.families or act not in (*VERDICTS, ActKind.WITHDRAW):
         return []
-    from stormpetrel.lifecycle.trace_regions import name_incident, unname_incident
 
     is_named = act == ActKind.CONFIRM
     regions = name_incident(site, incident, note, user=user) if is_named else unname_incident(site, incident.id)
@@ -178,7 +178,5 @@ def _name(subject: Subject) -> str:
 
 def signed(site: Site, viewer: Viewer) -> str:
     """The name for the audit trail; of who runs the command where nobody had to log in."""
-    from stormpetrel.lifecycle.family import operator
-
     viewer.require(MANAGE)
     return viewer.user or site.user_in_tables(operator())

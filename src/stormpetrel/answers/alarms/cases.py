@@ -22,11 +22,12 @@ from stormpetrel.alarms.titles import title
 from stormpetrel.alarms.verdict_memory import VerdictMemory
 from stormpetrel.answers.alarms.acts import act_on_incident, signed
 from stormpetrel.answers.alarms.incidents import job_link, subject_link
-from stormpetrel.answers.schemas.verdicts import CaseLine, CaseList, CaseQuestion, CaseReceipt, NewCaseAnswer
+from stormpetrel.answers.schemas.alarms import CaseLine, CaseList, CaseQuestion, CaseReceipt, NewCaseAnswer
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError
 from stormpetrel.jobs.active_learning import informativeness, region_density
 from stormpetrel.lifecycle.case_answers import BUCKET, HOUR, JOB, NodeHour, node_hour
+from stormpetrel.lifecycle.trace_regions import add_region, remove_region
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from stormpetrel.records.incidents import ActKind, standing_verdict
 from stormpetrel.records.jobs import KEY, job_text, ref_text
@@ -141,7 +142,6 @@ def _taught_bucket(site: Site, second: int, act: ActKind, note: str) -> str:
 
 
 def _taught_hour(site: Site, hour: NodeHour, act: ActKind, note: str, user: str) -> str:
-    from stormpetrel.lifecycle.trace_regions import add_region, remove_region
 
     name = _region_name(hour)
     if any(region.name == name for region in site.trace_regions.list()):

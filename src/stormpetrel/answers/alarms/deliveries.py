@@ -9,17 +9,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from stormpetrel.answers.schemas.deliveries import (
-    DeliveryLine,
-    DeliveryList,
-    DeliveryQuestion,
-    RouteTrial,
-    TrialLine,
-    TrialReceipt,
-)
+from stormpetrel.answers.schemas.incident import DeliveryLine, DeliveryList, DeliveryQuestion, RouteTrial, TrialLine, TrialReceipt
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import SettingsError, UsageError
+from stormpetrel.lifecycle.family import operator
 from stormpetrel.records.incidents import MessageState
+from stormpetrel.watch.notify.outbox import send_trial
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -44,8 +39,6 @@ def deliveries(site: Site, viewer: Viewer, question: DeliveryQuestion | None = N
 
 def try_routes(site: Site, viewer: Viewer, act: RouteTrial | None = None) -> TrialReceipt:
     """Send a test message along one route, or along all, and return what became of each; it stands in the audit trail."""
-    from stormpetrel.lifecycle.family import operator
-
     viewer.require(MANAGE)
     site.require_writable()
     routes = _routes(site, act.route if act else None)
@@ -84,7 +77,6 @@ def _routes(site: Site, name: str | None) -> list[Route]:
 
 
 def _trial(site: Site, route: Route) -> TrialLine:
-    from stormpetrel.watch.notify.outbox import send_trial
 
     try:
         message = send_trial(site, route, datetime.now(UTC))

@@ -2,36 +2,48 @@
 
 Site + Viewer + RehearsalQuestion -> rehearse_site -> RehearsalAnswer, kept beside the tables for the page; -> last_rehearsal;
 -> rehearse_live: the same beside the live stream, until it is stopped.
+
+What the last rehearsals of a site came to: small files beside its tables and state, which no rehearsal touches.
+
+report (plain values) -> save_report -> mysite/rehearsal/<name>.json; load_report -> report.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer, RehearsedFault
+from stormpetrel.answers.schemas.alarms import RehearsalAnswer, RehearsedFault
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError
+from stormpetrel.private_files import write_private
 from stormpetrel.rehearse.site.coverage import PHRASES, Coverage, Trial, coverage_of, holes_of
 from stormpetrel.rehearse.site.injection import SEVERITIES
 from stormpetrel.rehearse.site.rehearsal import RehearsalPlan, rehearse
 from stormpetrel.rehearse.site.shadow import Shadow, ShadowPace, run_shadow
-from stormpetrel.store.rehearsal_reports import HISTORY, LIVE, LIVE_TRIALS, load_report, save_report
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.rehearsal import RehearsalQuestion
+    from stormpetrel.answers.schemas.alarms import RehearsalQuestion
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.store.site import Site
 
 _TRIAL: Final = TypeAdapter(Trial)
 _MOST_TRIALS: Final = 5000  # of the live stream that are counted: the newest
 _NOT_KEPT: Final = "The report could not be kept beside the site: the page shows the one before."
+FOLDER: Final = "rehearsal"
+HISTORY: Final = "history"  # faults in a copy of the past
+LIVE: Final = "live"  # faults in a copy of the live stream
+LIVE_TRIALS: Final = "live-trials"  # each of them, so that the next run goes on counting
+_LONGEST: Final = 4_000_000  # bytes of a report that is read
 
 
 def rehearse_site(
@@ -170,6 +182,31 @@ def last_rehearsal(site: Site, viewer: Viewer, *, live: bool = False) -> Rehears
         return None if report is None else RehearsalAnswer.model_validate(report)
     except ValidationError:  # of another version
         return None
+
+
+def rehearsal_folder(site_folder: Path) -> Path:
+    """Return the folder of a site's rehearsals; it may be missing."""
+    return site_folder / FOLDER
+
+
+def save_report(site_folder: Path, name: str, report: dict[str, Any]) -> bool:
+    """Keep a report in place of the last one of this name; False where the folder cannot be written."""
+    folder = rehearsal_folder(site_folder)
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_private(folder / f"{name}.json", json.dumps(report))
+        return True
+    return False
+
+
+def load_report(site_folder: Path, name: str) -> dict[str, Any] | None:
+    """Return the last report of this name; None where there is none that can be read."""
+    path = rehearsal_folder(site_folder) / f"{name}.json"
+    with suppress(OSError, ValueError):
+        if path.stat().st_size <= _LONGEST:
+            report = json.loads(path.read_text(encoding="utf-8"))
+            return report if isinstance(report, dict) else None
+    return None
 
 
 def show_rehearsal(site: Site, viewer: Viewer, *, live: bool = False) -> RehearsalAnswer:

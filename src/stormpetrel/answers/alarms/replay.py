@@ -20,8 +20,10 @@ from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentSubject, Re
 from stormpetrel.answers.schemas.ingest import JobFiles
 from stormpetrel.answers.site.ingest import Bar, ingest_event_files, ingest_job_files
 from stormpetrel.answers.viewer import LOCAL, READ
+from stormpetrel.config import settings_from
 from stormpetrel.engine import no_progress
 from stormpetrel.errors import StoreBusyError, StormpetrelError, UsageError
+from stormpetrel.store.site import create_site
 from stormpetrel.watch.past.replay import pages_per_week, replay
 
 if TYPE_CHECKING:
@@ -76,9 +78,6 @@ def replay_alarms(
 @contextmanager
 def site_of_files(files: ReplayFiles, *, bar: Bar) -> Iterator[Site]:
     """Make a site of files alone, which is gone afterwards; what is wrong with a file is raised."""
-    from stormpetrel.config import settings_from
-    from stormpetrel.store.site import create_site
-
     if files.time_zone not in available_timezones():
         raise UsageError(f"{files.time_zone[:80]!r} is no time zone.", hint="Name one such as Europe/Berlin.")
     with TemporaryDirectory(prefix="stormpetrel-") as folder:

@@ -1,23 +1,35 @@
 """Alarms of the cluster: consecutive buckets of alarm, their findings as sentences, and the labels people gave them.
 
 rows of event_scores + labels -> alarms_of -> ClusterAlarm, oldest first. Page, API, report and command line show the same.
+
+Score the buckets that the model in use has not seen, and tell its alarms.
+
+Site + Viewer -> score_events -> EventScoring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from math import inf, isfinite
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
 from stormpetrel.answers.schemas.cluster import ClusterAlarm
+from stormpetrel.answers.schemas.events import EventScoring, ScoredAlarm
+from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.events.alarm_budget import APART_HOURS
 from stormpetrel.events.finding import Finding, FindingKind, amount_text, findings_of_json, shown_name, since_text
 from stormpetrel.events.nodes_and_hosts import HARD
+from stormpetrel.lifecycle.event_models import load_event_model
+from stormpetrel.lifecycle.event_scoring import score_new_buckets
 from stormpetrel.records.events import PLACES
 from stormpetrel.records.outages import Outage, OutageKind
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.store.site import Site
 
 FOR_ADMINISTRATORS: Final = frozenset({"group", "node"})  # places that say who works on what, and where
 EVERYBODYS: Final = tuple(place for place in PLACES if place not in FOR_ADMINISTRATORS)
@@ -116,3 +128,43 @@ def _findings(of_buckets: Sequence[Sequence[Finding]], worst: Sequence[Finding])
         if before is None or finding.count >= before.count:
             largest[finding.kind, finding.value] = finding
     return [*largest.values(), *(finding for finding in worst if finding.kind not in HARD)]
+
+
+def score_events(
+    site: Site,
+    viewer: Viewer,
+    *,
+    last: int | None = None,
+    progress: Callable[[float, str], None] = lambda _share, _step: None,
+) -> EventScoring:
+    """Append the scores of new buckets; ModelError where there is no model yet. `last` is how many alarms are wanted."""
+    viewer.require(MANAGE)
+    used = load_event_model(site)
+    done = score_new_buckets(site, used, progress=progress)
+    rows = site.event_scores.read(model=used.name, version=used.version).sort("bucket_start").collect()
+    alarms = alarms_of(rows, site.outages.list(), zone=site.settings.site.time_zone, in_full=True)
+    newest = rows.row(-1, named=True) if rows.height else {}
+    return EventScoring(
+        model=used.name,
+        version=used.version,
+        threshold=newest.get("threshold", used.threshold),
+        scored=done.scored,
+        alarms=done.alarms,
+        buckets=rows.height,
+        newest=newest.get("bucket_start"),
+        newest_score=newest.get("score"),
+        newest_alarm=bool(newest.get("alarm")),
+        episodes=[_scored(alarm) for alarm in (alarms if last is None else alarms[-last:])],
+        episodes_in_all=len(alarms),
+    )
+
+
+def _scored(alarm: ClusterAlarm) -> ScoredAlarm:
+    return ScoredAlarm(
+        start=alarm.start,
+        end=alarm.end,
+        score=alarm.score,
+        findings=alarm.findings,
+        labels=alarm.labels,
+        threshold=alarm.threshold,
+    )

@@ -16,7 +16,7 @@ import polars as pl
 
 from stormpetrel.answers.background import Background
 from stormpetrel.answers.overview.overview import again
-from stormpetrel.answers.schemas.capacity import (
+from stormpetrel.answers.schemas.cluster import (
     Capacity,
     CapacityForecast,
     CapacityGroup,

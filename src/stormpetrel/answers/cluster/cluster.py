@@ -149,8 +149,8 @@ def period_of(
     first, last = _places(board, question)
     arrays, now = board.arrays.take(first, last), site.now()
     start, end = (board.series.moment(first), board.series.moment(last - 1) + board.bucket) if first < last else (None, None)
-    asked_from, asked_to = _edges(board, question)
-    outages = [item for item in board.outages if item.start < asked_to and (item.end or now) > asked_from]
+    period_start, period_end = _edges(board, question)
+    outages = [item for item in board.outages if item.start < period_end and (item.end or now) > period_start]
     return ClusterPeriod(
         start=start,
         end=end,

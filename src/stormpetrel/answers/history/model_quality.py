@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from stormpetrel.answers.history.settled import Settled
-from stormpetrel.answers.schemas.quality import Optimism, QualityAnswer, QualityLine, QualityPoint, QualityQuestion
+from stormpetrel.answers.schemas.history import Optimism, QualityAnswer, QualityLine, QualityPoint, QualityQuestion
 from stormpetrel.answers.schemas.registry import Model, Training, TrainingInFull, Trainings
 from stormpetrel.answers.site.registry import shadow_text, working_points
 from stormpetrel.answers.viewer import MANAGE, READ
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.learn.family import TrainingRecord
-    from stormpetrel.learn.metrics import Floats, Truth
+    from stormpetrel.learn.metrics import Truth
+    from stormpetrel.records.arrays import Floats
     from stormpetrel.store.site import Site
 
 MOMENT_LABELS: Final = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}

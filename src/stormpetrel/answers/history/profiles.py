@@ -17,7 +17,7 @@ from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.schemas.job_studies import Profile, Profiles
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.jobs.feature_study import Floats, correlations
+from stormpetrel.jobs.feature_study import correlations
 from stormpetrel.jobs.groups import GroupLimits
 from stormpetrel.jobs.keys import stand_ins
 from stormpetrel.jobs.outcomes import failed
@@ -25,6 +25,7 @@ from stormpetrel.jobs.preparation import UNKNOWN, PreparationSettings, label_dis
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.seed_protocol import seed_columns
 from stormpetrel.lifecycle.job_models import PROFILES, limits_of, preparation_of
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import FINISHED
 

@@ -1,6 +1,10 @@
 """Trends of a site: how often the jobs of each user, account, application, node, profile or partition fail over time.
 
 LiveSite + Viewer + TrendsQuestion -> trends -> Trends. Users see the trends of their own jobs, administrators those of all.
+
+What is new at a site: applications, users and accounts that came in the last week, and load that grows.
+
+Site + Viewer -> site_changes -> sentences, for administrators: they name people.
 """
 
 from __future__ import annotations
@@ -13,15 +17,17 @@ import polars as pl
 
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.history.day_book import DayBook
-from stormpetrel.answers.schemas.trends import Mover, TrendPoint, Trends, TrendsQuestion
+from stormpetrel.answers.schemas.history import Mover, TrendPoint, Trends, TrendsQuestion
 from stormpetrel.answers.viewer import READ
 from stormpetrel.jobs.trends import check_trend, movers, trend_of_counts
 from stormpetrel.jobs.waste import UNKNOWN
+from stormpetrel.lifecycle.changes import change_texts, changes_at
 
 if TYPE_CHECKING:
     from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.store.site import Site
 
 PERIODS: Final = {"1d": "day", "1w": "week", "1mo": "month"}  # those that faces offer; others can be requested
 MIN_JOBS: Final = 20  # fewer make no rate
@@ -166,3 +172,9 @@ def _groups(trend: pl.DataFrame) -> pl.DataFrame:
     latest = trend.filter(last).select("group", last_jobs="jobs", last_failed="failed", last_rate="rate")
     sums = trend.group_by("group").agg(pl.col("jobs", "failed").sum()).with_columns(rate=pl.col("failed") / pl.col("jobs"))
     return sums.join(latest, on="group", how="left").sort("failed", "jobs", "group", descending=[True, True, False])
+
+
+def site_changes(site: Site, viewer: Viewer) -> list[str]:
+    """Return what has changed by now, a sentence each; nothing to who is no administrator."""
+    viewer.require(READ)
+    return change_texts(changes_at(site, site.now())) if viewer.is_admin else []

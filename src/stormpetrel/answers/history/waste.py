@@ -15,7 +15,7 @@ import polars as pl
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.history.day_book import SUMS, DayBook
 from stormpetrel.answers.history.settled import Settled
-from stormpetrel.answers.schemas.waste import (
+from stormpetrel.answers.schemas.history import (
     CancelPolicy,
     PolicyPoint,
     PolicyQuestion,

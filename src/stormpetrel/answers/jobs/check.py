@@ -38,7 +38,7 @@ def fit_to_site(site: Site, request: JobRequest, *, user: str | None) -> Cluster
     """Compare a script with the partitions, nodes and QOS of the site's cluster; a hung scheduler costs a second at most."""
     from stormpetrel.ingest.cluster import associations, current_cluster
     from stormpetrel.jobs.advice.fit_to_cluster import misfits
-    from stormpetrel.sources.scripts.resources import resource_request
+    from stormpetrel.sources.scripts.slurm import resource_request
 
     if request.kind != "slurm":
         return None

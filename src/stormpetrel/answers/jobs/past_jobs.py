@@ -31,8 +31,8 @@ def past_of(request: pl.DataFrame, own: pl.DataFrame, jobs: pl.DataFrame, *, now
     relatives = own.filter(same_family)
     kind = kinds.find_kind(request, relatives, now=now)
     if kind.known and kind.name in _OWN:
-        speak = pl.concat([kind.jobs.select(KEY), kind.relatives.select(KEY)])
-        return relatives.join(speak, on=list(KEY), how="semi", nulls_equal=True)
+        similar = pl.concat([kind.jobs.select(KEY), kind.relatives.select(KEY)])
+        return relatives.join(similar, on=list(KEY), how="semi", nulls_equal=True)
     user = pl.lit(row["user"], dtype=pl.String)
     theirs = _latest(jobs, pl.col("user").is_null() | (pl.col("user") != user).fill_null(True), now, kinds.OTHERS_CONSIDERED)
     return pl.concat([own.filter(same_family | _same_size(own, row)), theirs.filter(_same_family(theirs, row))])

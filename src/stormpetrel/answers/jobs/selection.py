@@ -23,6 +23,9 @@ from stormpetrel.jobs.preparation import PreparationSettings, Prepared, prepare
 from stormpetrel.lifecycle.job_models import preparation_of
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.times import UTC_TIME
+from stormpetrel.sources.formats import ReadOptions
+from stormpetrel.sources.reading import read_log
+from stormpetrel.store.site import open_site
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -81,8 +84,6 @@ def select_jobs(
         raise UsageError(
             f"{path} is a folder, but no site: there is no {SITE_FILE} in it.", hint="Name a site's folder, or a log file."
         )
-    from stormpetrel.sources.formats import ReadOptions
-    from stormpetrel.sources.reading import read_log
 
     size = max(1, path.stat().st_size) if path.is_file() else 1
     log = read_log(
@@ -131,8 +132,6 @@ def prepare_selection(
 @contextmanager
 def opened(site: SiteLike) -> Iterator[Site]:
     """A site by its folder, closed afterwards; one that is open already stays so."""
-    from stormpetrel.store.site import open_site
-
     if not isinstance(site, str | Path):
         yield site
         return

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stormpetrel.answers.schemas.regions import (
+from stormpetrel.answers.schemas.traces import (
     FittedRegion,
     KnownRegions,
     LikeBefore,

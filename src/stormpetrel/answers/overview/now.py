@@ -27,8 +27,8 @@ from stormpetrel.answers.overview.job_table import job_rows
 from stormpetrel.answers.overview.query import TableFilter, TableQuery
 from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentQuestion
 from stormpetrel.answers.schemas.cluster import BucketQuestion, ClusterNow
+from stormpetrel.answers.schemas.health import NewsAnswer, NewsLine, NowAnswer, NowHour, NowNode
 from stormpetrel.answers.schemas.nodes import NodesQuestion
-from stormpetrel.answers.schemas.now import NewsAnswer, NewsLine, NowAnswer, NowHour, NowNode
 from stormpetrel.answers.site.health import source_lags
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import StormpetrelError

@@ -1,4 +1,7 @@
-"""One incident in full, and what people do to incidents: acts, mutes, and their receipts."""
+"""One incident in full, and what people do to incidents: acts, mutes, and their receipts.
+
+Messages about incidents and what became of them, as `stormpetrel notify … --json` prints them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StringConstraints
 
 from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentSubject
-from stormpetrel.answers.schemas.base import Answer, IsoTime, Request
-from stormpetrel.answers.schemas.deliveries import DeliveryLine
+from stormpetrel.answers.schemas.base import Answer, IsoTime, Question, Request
 from stormpetrel.answers.schemas.jobs import Moment
 
 MOST_JOBS: Final = 100  # of an incident that one answer names
@@ -16,7 +18,6 @@ LONGEST_NOTE: Final = 4000
 LONGEST_NAME: Final = 300
 MOST_MUTE_HOURS: Final = 8784.0  # a year: what is muted for ever is forgotten
 _LINK: Final = "a path of the dashboard; null where there is no page for it"
-
 Act = Literal["acknowledge", "confirm", "dismiss", "withdraw", "note"]
 MutedKind = Literal["node", "user", "application", "partition", "submit_host", "cluster"]
 
@@ -91,6 +92,21 @@ class SimilarIncident(Answer):
     same: list[str] = Field(description="what they have in common, in words", examples=[["kind", "node n017"]])
     verdict: Literal["confirmed", "dismissed"] | None
     acts: list[IncidentActLine] = Field(description="what was done then, the oldest first")
+
+
+class DeliveryLine(Answer):
+    """A message to one receiver, and what became of it."""
+
+    key: str = Field(description="its stable name", examples=["incident-53-0-firing-ops"])
+    incident: int = Field(description="0 for a test")
+    route: str = Field(description="its name in site.toml")
+    kind: Literal["firing", "resolved", "test"]
+    state: Literal["waiting", "delivered", "given_up"]
+    created: IsoTime
+    delivered: IsoTime | None = None
+    tries: int = 0
+    next_try: IsoTime | None = Field(default=None, description="not before this time; null: as soon as the route allows it")
+    problem: str = Field(default="", description="why the last attempt failed")
 
 
 class IncidentAnswer(IncidentLine):
@@ -172,3 +188,41 @@ class MuteReceipt(Answer):
 
     mute: MuteLine
     holds_back: list[int] = Field(default=[], description="the open incidents that it holds back")
+
+
+class DeliveryQuestion(Question):
+    """Which messages."""
+
+    incident: int | None = Field(default=None, ge=0, description="about this incident; without it all")
+    limit: int = Field(default=100, ge=1, le=10_000, description="at most so many")
+
+
+class DeliveryList(Answer):
+    """Messages, the newest first, and how many of all wait or were given up."""
+
+    deliveries: list[DeliveryLine]
+    waiting: int = 0
+    given_up: int = 0
+    routes: list[str] = Field(default=[], description="the routes of the site")
+
+
+class RouteTrial(Request):
+    """Which routes are tried."""
+
+    route: str | None = Field(default=None, description="the name of one; without it all")
+
+
+class TrialLine(Answer):
+    """What became of a test message on one route."""
+
+    route: str
+    kind: Literal["alertmanager", "webhook", "email"]
+    delivered: bool
+    problem: str = Field(default="", description="why it was not taken, or not by all recipients")
+
+
+class TrialReceipt(Answer):
+    """What became of the test messages."""
+
+    trials: list[TrialLine]
+    failed: int

@@ -8,8 +8,7 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, Question, SparseAnswer
-from stormpetrel.answers.schemas.trends import Mover, TrendPoint
-from stormpetrel.answers.schemas.waste import PolicyPoint, WasteGroup, WasteTotal
+from stormpetrel.answers.schemas.history import Mover, PolicyPoint, TrendPoint, WasteGroup, WasteTotal
 
 
 class ProfileQuestion(Question):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, JsonValue
 
 from stormpetrel.answers.schemas.base import Answer, FlatAnswer, IsoTime
-from stormpetrel.answers.schemas.quality import WorkingPointLine
+from stormpetrel.answers.schemas.history import WorkingPointLine
 
 
 class PutInUse(Answer):

@@ -1,4 +1,7 @@
-"""What the trace model in use says of the newest windows of a site: the most abnormal, the map, the diagnosis."""
+"""What the trace model in use says of the newest windows of a site: the most abnormal, the map, the diagnosis.
+
+Known regions of the embedding: what people named, who lies inside, and which past windows were like a window.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import Literal
 from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer
-from stormpetrel.answers.schemas.regions import FittedRegion, LikeBefore, RegionSuspect
 
 
 class TraceModelAnswer(Answer):
@@ -114,6 +116,20 @@ class MapPoint(Answer):
     region: str | None = Field(default=None, description="the known region that it lies in")
 
 
+class FittedRegion(Answer):
+    """A region as the model in use sees it; those of one name are one."""
+
+    name: str
+    examples: int
+    radius: float = Field(description="distance to the nearest example within which a window lies inside; 0: nothing does")
+    coverage: float | None = Field(
+        description="share of the examples that lie within the radius of one of another moment; null: all are of one moment"
+    )
+    calm_inside: float = Field(description="share of calm windows that lie inside")
+    x: float | None = Field(description="place of its examples on the map, their mean")
+    y: float | None
+
+
 class TraceMap(TraceModelAnswer):
     """Where the windows of each job type lie on the map of the model."""
 
@@ -184,6 +200,45 @@ class WholeNode(Answer):
     sentence: str = Field(examples=["node n003: memory pressure 43%, usually 1%; one in 2,000 calm moments is as unusual"])
 
 
+class RegionSuspect(Answer):
+    """A job on a node (or a node's threads without a job) some of whose windows lie in a known region."""
+
+    region: str
+    node: str
+    job_id: str | None
+    job_type: str | None
+    cpus: list[int]
+    windows: int
+    inside: int
+    nearest: float = Field(description="smallest distance to an example of the region")
+    since: datetime = Field(description="when the first of them began")
+    until: datetime = Field(description="when the last of them began")
+
+
+class PastWindow(Answer):
+    """A window of the past that was like another."""
+
+    node: str
+    cpu: int
+    window_start: datetime
+    job_id: str | None
+    job_type: str | None
+    flagged: bool
+    distance: float
+    region: str | None = Field(description="the known region that it lies in")
+
+
+class LikeBefore(Answer):
+    """A window, and the past windows of other jobs that were most like it."""
+
+    node: str
+    cpu: int
+    window_start: datetime
+    job_id: str | None
+    region: str | None
+    past: list[PastWindow]
+
+
 class TraceDiagnosis(TraceModelAnswer, NearBadIo):
     """The same, of a site's windows; which nodes the detector finds odd; who lies in a known region, and what was like it."""
 
@@ -209,3 +264,32 @@ class SiteTraces(MostAbnormal):
     explained: list[float]
     job_types: list[JobTypeOnMap]
     diagnosis: NearBadIo | None = Field(description="null where the model knows no Bad IO")
+
+
+class RegionLine(Answer):
+    """A trouble that somebody named, and what the model in use makes of it."""
+
+    name: str = Field(examples=["hung allreduce"])
+    added: datetime
+    added_by: str
+    incident: int | None = Field(description="whose confirmation named it; null: named by hand")
+    job_type: str | None = Field(description="windows of this type are its examples, and are never learnt as normal")
+    job_id: str | None
+    node: str | None
+    since: datetime | None
+    until: datetime | None
+    examples: int = Field(description="windows that are kept with it")
+
+
+class KnownRegions(Answer):
+    """The regions of a site, the oldest first, and as the model in use sees them."""
+
+    regions: list[RegionLine]
+    fitted: list[FittedRegion]
+
+
+class RegionReceipt(Answer):
+    """What was named, or taken back."""
+
+    regions: list[RegionLine]
+    removed: bool = False

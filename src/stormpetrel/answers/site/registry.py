@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stormpetrel.answers.schemas.quality import WorkingPointLine
+from stormpetrel.answers.schemas.history import WorkingPointLine
 from stormpetrel.answers.schemas.registry import (
     CompactedTable,
     FamilyNightLine,
@@ -35,13 +35,17 @@ from stormpetrel.answers.workload.input import make_generator
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.prior.shipped import LEARNT, PRIOR_VERSION, prior_of
 from stormpetrel.learn.family import TrainingRecord, Unit
+from stormpetrel.lifecycle.contests import repeat, shadow
+from stormpetrel.lifecycle.contests.shadow import shadow_figures, shadow_name
 from stormpetrel.lifecycle.event_models import train_event_model
 from stormpetrel.lifecycle.families import describe_all, describe_training, family_named, promote_training
+from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.job_models import missing_text, model_name, train_job_models, uses_prior
 from stormpetrel.lifecycle.nightly import run_nightly
 from stormpetrel.lifecycle.trace_learning import campaign_windows
 from stormpetrel.lifecycle.trace_models import train_trace_model
 from stormpetrel.lifecycle.trace_regions import labelled_types
+from stormpetrel.lifecycle.working_points import read_working_points
 from stormpetrel.lifecycle.workload_models import fit_site_generator
 from stormpetrel.records.predictions import version_text
 from stormpetrel.sources.trace_files import read_campaigns
@@ -142,15 +146,11 @@ def roll_back(site: Site, viewer: Viewer, family: str) -> PromotionReceipt:
 
 def working_points(site: Site) -> list[WorkingPointLine]:
     """Where flags of jobs begin now, moment by moment; empty until enough predictions have settled."""
-    from stormpetrel.lifecycle.working_points import read_working_points
-
     return [WorkingPointLine(**asdict(point), words=point.words()) for point in read_working_points(site).values()]
 
 
 def shadow_text(site: Site, family: str, training: str) -> str | None:
     """How a training does in shadow, in words; None where it does not run there."""
-    from stormpetrel.lifecycle.contests.shadow import shadow_figures, shadow_name
-
     if shadow_name(site, family) != training:
         return None
     figures = shadow_figures(site, family)
@@ -159,9 +159,6 @@ def shadow_text(site: Site, family: str, training: str) -> str | None:
 
 def set_shadow(site: Site, viewer: Viewer, name: str, *, stop: bool = False) -> ShadowReceipt:
     """Let a training run in shadow beside the model in use, or no longer; it never alarms."""
-    from stormpetrel.lifecycle.contests import shadow
-    from stormpetrel.lifecycle.family import operator
-
     viewer.require(MANAGE)
     user = viewer.user or operator()
     if stop:
@@ -173,8 +170,6 @@ def set_shadow(site: Site, viewer: Viewer, name: str, *, stop: bool = False) -> 
 
 def repeat_training(site: Site, viewer: Viewer, name: str, *, progress: Callable[[float, str], None]) -> RepeatReceipt:
     """Train a training again from its record, and say whether the same files came out; nothing is put in use."""
-    from stormpetrel.lifecycle.contests import repeat
-
     viewer.require(MANAGE)
     repeated = repeat.repeat_training(site, name, progress=progress)
     return RepeatReceipt(

@@ -2,6 +2,11 @@
 
 JobInput + EvaluationQuestion -> evaluate_forecasts -> JobEvaluation; evaluate_published -> PublishedEvaluation. With each comes
 what figures are drawn from: the forecasts of every test job, which no answer holds.
+
+How good allocations and forecasts of the wait would have been on a log; needs no site.
+
+JobInput + NeedsQuestion -> evaluate_needs -> NeedsEvaluation and the rows of the judged jobs;
+JobInput + WaitQuestion -> evaluate_waits -> WaitEvaluation.
 """
 
 from __future__ import annotations
@@ -13,22 +18,28 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import polars as pl
 
+from stormpetrel.answers.schemas.history import Optimism
 from stormpetrel.answers.schemas.job_evaluation import (
     JobEvaluation,
+    NeedsEvaluation,
+    NeedsQuestion,
     PublishedEvaluation,
     PublishedSplit,
     TableOneLine,
+    WaitEvaluation,
+    WaitQuestion,
     WeekFigures,
 )
-from stormpetrel.answers.schemas.quality import Optimism
 from stormpetrel.config import Settings
 from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.evaluation import evaluate, refit_weekly, weekly_table
 from stormpetrel.jobs.moments import Moment
+from stormpetrel.jobs.needs import evaluation as needs_evaluation
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_models import RECIPES
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, honest_table, table_one
+from stormpetrel.jobs.wait import evaluation as wait_evaluation
 from stormpetrel.learn.working_point import Costs
 from stormpetrel.lifecycle.job_models import training_of
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
@@ -194,3 +205,20 @@ def table_line(row: TableOneRow, split: str) -> TableOneLine:
 
 def _in_split(split: str, progress: Progress) -> Callable[[str, int, int], None]:
     return lambda name, done, of: progress(f"{split} split: {name} ({done} of {of})")
+
+
+def evaluate_needs(
+    data: JobInput, question: NeedsQuestion, *, progress: Progress = lambda _: None
+) -> tuple[NeedsEvaluation, pl.DataFrame]:
+    """Judge what each job would have been given; with it one row per judged job: job, given, used, request, run_s, cores."""
+    result = needs_evaluation.evaluate_needs(
+        data.jobs, question.resource, protocol=question.protocol, seed=question.seed, progress=progress
+    )
+    answer = NeedsEvaluation.model_validate(result.as_json())
+    return answer.model_copy(update={"notes": [*answer.notes, *data.notes]}), result.rows
+
+
+def evaluate_waits(data: JobInput, question: WaitQuestion, *, progress: Progress = lambda _: None) -> WaitEvaluation:
+    """Judge the p50 and p90 of the wait that each job would have been told at its submission."""
+    result = wait_evaluation.evaluate_waits(data.jobs, protocol=question.protocol, seed=question.seed, progress=progress)
+    return WaitEvaluation.model_validate(result.as_json())

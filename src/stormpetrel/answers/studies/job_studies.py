@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
+from stormpetrel.answers.schemas.history import Mover, PolicyPoint, TrendPoint, WasteGroup, WasteTotal
 from stormpetrel.answers.schemas.job_studies import (
     Bic,
     ChosenOn,
@@ -40,12 +41,11 @@ from stormpetrel.answers.schemas.job_studies import (
     TrendStudy,
     WasteStudy,
 )
-from stormpetrel.answers.schemas.trends import Mover, TrendPoint
-from stormpetrel.answers.schemas.waste import PolicyPoint, WasteGroup, WasteTotal
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study as features
 from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
+from stormpetrel.jobs.changes import named_work, work_changes
 from stormpetrel.jobs.evaluation import PROFILE_SHARE, evaluate
 from stormpetrel.jobs.features import group_of
 from stormpetrel.jobs.moments import Moment
@@ -56,6 +56,7 @@ from stormpetrel.jobs.seed_protocol import seed_columns
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.jobs.trends import failure_trend, movers, trend_of_counts
 from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
+from stormpetrel.lifecycle.changes import change_texts
 from stormpetrel.lifecycle.job_models import limits_of, preparation_of
 from stormpetrel.records.jobs import never_started
 
@@ -247,9 +248,6 @@ def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) ->
 
 def _changes(data: JobInput) -> list[str]:
     """What is new at the end of a log, a sentence each."""
-    from stormpetrel.jobs.changes import named_work, work_changes
-    from stormpetrel.lifecycle.changes import change_texts
-
     last = data.jobs["submit_time"].max()
     if not isinstance(last, datetime):
         return []

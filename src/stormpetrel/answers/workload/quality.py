@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.answers.schemas.workload import SiteWorkload, WorkloadComparison, WorkloadEvaluation, WorkloadFidelity
 from stormpetrel.answers.viewer import READ
 from stormpetrel.answers.workload.input import synthetic_workload
-from stormpetrel.answers.workload.scores import scores_of
+from stormpetrel.answers.workload.workload import scores_of
 from stormpetrel.engine import Engine
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.lifecycle.workload_models import load_site_generator, site_workload

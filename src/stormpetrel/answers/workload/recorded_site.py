@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError, StoreNotWritableError, UsageError
 from stormpetrel.private_files import write_private, writing_private
+from stormpetrel.records.arrays import Ints
 from stormpetrel.records.jobs import JOB_SCHEMA, conform
 from stormpetrel.records.times import fixed_clock
 from stormpetrel.records.workload_columns import SUBMIT, WAIT
@@ -46,7 +46,6 @@ _FIRST_ID: Final = 100_001
 _CHUNK: Final = 20_000
 _PAST: Final = 0.75
 _USUAL_CORES: Final = 32  # of a node, where the jobs do not tell
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

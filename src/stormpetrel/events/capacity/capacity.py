@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.errors import UsageError
@@ -28,8 +27,7 @@ from stormpetrel.events.capacity.trend import (
     reaching,
 )
 from stormpetrel.events.capacity.weeks import WEEK, WEEK_HOURS, LoadRecord, LoadUnit
-
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 RULE_OF_THUMB: Final = 0.9
 MOST_CORES: Final = 1_000_000_000

@@ -13,7 +13,7 @@ from stormpetrel.events.capacity.trend import FEWEST_WEEKS, LONGEST_WEEKS, LoadT
 from stormpetrel.events.capacity.weeks import LoadUnit
 
 _WHOLE: Final = 0.995  # of a week that was seen: the rest is not worth a word
-_WORTH_TELLING: Final = 0.05
+_WORTH_REPORTING: Final = 0.05
 
 
 def headline(plan: CapacityPlan) -> str:
@@ -71,7 +71,7 @@ def _outlook_text(plan: CapacityPlan) -> str:
         return f"whether the queue will hurt within half a year is open, so there is no date: {courses}"
     median, earliest, latest = plan.hurts_from
     if median is None:
-        return f"the queue should not hurt within half a year{f' ({courses})' if share >= _WORTH_TELLING else ''}"
+        return f"the queue should not hurt within half a year{f' ({courses})' if share >= _WORTH_REPORTING else ''}"
     return f"at this rate the queue hurts from {median:%B %Y} on{_range_text(median, earliest or median, latest)}"
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 FEWEST_WEEKS: Final = 8  # with fewer there is no trend to speak of
 LONGEST_WEEKS: Final = 52  # what was before says little about the next half year

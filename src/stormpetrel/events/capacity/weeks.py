@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.records.event_series import EventSeries
-
-Floats = npt.NDArray[np.float64]
 
 NEEDED: Final = (
     "submit_time", "eligible_time", "start_time", "end_time", "elapsed_s", "time_limit_s", "cpus", "req_cpus", "nodes",
@@ -122,8 +121,6 @@ def _expected_s(rows: pl.DataFrame) -> pl.Expr:
     mean = float(run.select(pl.col("run_s").mean().fill_null(0.0)).item())
     return pl.max_horizontal("so_far_s", pl.coalesce(pl.col("limit_s") * min(1.0, share), pl.lit(mean)))
 
-
-Ints = npt.NDArray[np.int64]
 
 MOST_WEEKS: Final = 104  # that are kept, the latest
 WEEK_HOURS: Final = 168

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.event_series import HOUR_S, MAINTENANCE, WEEK_S, EventSeries
 
-Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
 LEVEL_HALF_LIFE_DAYS: Final = 7.0

@@ -14,11 +14,11 @@ import numpy as np
 
 from stormpetrel.errors import ModelFormatError
 from stormpetrel.events.combined import Combined, Correction
-from stormpetrel.events.counts.forecast import CountForecaster, width_ahead, width_with_others
-from stormpetrel.events.counts.memory import Floats, Rhythm, slots_per_week
-from stormpetrel.events.counts.regression import CountRegression
+from stormpetrel.events.counts.forecast import CountForecaster, CountRegression, width_ahead, width_with_others
+from stormpetrel.events.counts.memory import Rhythm, slots_per_week
 from stormpetrel.events.surprise import CUT, MemoryScale, SurpriseScale
 from stormpetrel.learn.saving import load_model, save_model
+from stormpetrel.records.arrays import Floats
 
 FORECAST_KIND: Final = "events-count-forecast"
 COMBINED_KIND: Final = "events-combined"

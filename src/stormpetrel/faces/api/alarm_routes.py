@@ -1,4 +1,7 @@
-"""Incidents: which there are, one in full, what people do to them, what is muted. Looking changes nothing: acts are posted."""
+"""Incidents: which there are, one in full, what people do to them, what is muted. Looking changes nothing: acts are posted.
+
+Acting: the switch, policies with their ledgers, what was decided and done. Policies are armed on the command line.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
+from stormpetrel.answers.actions.acts import turn_switch
+from stormpetrel.answers.actions.questions import actions_status, list_acts
 from stormpetrel.answers.alarms import acts
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.alarms.rehearsal import show_rehearsal
 from stormpetrel.answers.alarms.replay import replay_alarms
-from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion, ReplayQuestion
+from stormpetrel.answers.schemas.actions import ActionsStatus, ActList, ActQuestion, SwitchAct, SwitchLine
+from stormpetrel.answers.schemas.alarms import (
+    CaseList,
+    CaseQuestion,
+    CaseReceipt,
+    IncidentList,
+    IncidentQuestion,
+    NewCaseAnswer,
+    RehearsalAnswer,
+    ReplayQuestion,
+)
 from stormpetrel.answers.schemas.incident import ActReceipt, IncidentAnswer, MuteReceipt, Mutes, NewAct, NewMute
-from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer
-from stormpetrel.answers.schemas.verdicts import CaseList, CaseQuestion, CaseReceipt, NewCaseAnswer
 from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response, refuse_other_methods
 
 if TYPE_CHECKING:
@@ -138,3 +151,31 @@ def _add_mutes(api: APIRouter, live: LiveSite) -> None:
         """End a mute at once; administrators only."""
         acts.unmute(live.site, viewer, mute)
         return Response(status_code=204)
+
+
+def action_router(live: LiveSite) -> APIRouter:
+    """The endpoints about acting."""
+    api = APIRouter(prefix="/actions", tags=["actions"])
+
+    @api.get("", operation_id="actions", summary="Policies and the switch", response_model=ActionsStatus, responses=errors())
+    def status(viewer: Reader) -> Response:
+        """Whether anything may be done, and of each policy whether it acts and what its ledger says; administrators only."""
+        return json_response(actions_status(live.site, viewer))
+
+    @api.get("/acts", operation_id="acts", summary="Decisions and actions", response_model=ActList, responses=errors())
+    def acts(viewer: Reader, question: Annotated[ActQuestion, Query()]) -> Response:
+        """Acts with their commands and answers, the newest first; users see those on their own jobs."""
+        return json_response(list_acts(live.site, viewer, question))
+
+    @api.post(
+        "/switch",
+        operation_id="turn_actions",
+        summary="Stop all actions, or allow them again",
+        response_model=SwitchLine,
+        responses=errors(413),
+    )
+    def switch(viewer: Manager, act: SwitchAct) -> Response:
+        """Turn acting off at once, for policies and people, or on again; administrators only, and it is in the audit trail."""
+        return json_response(turn_switch(live.site, viewer, act))
+
+    return api

@@ -11,8 +11,7 @@ from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
-from stormpetrel.faces.api.action_routes import action_router
-from stormpetrel.faces.api.alarm_routes import alarm_router
+from stormpetrel.faces.api.alarm_routes import action_router, alarm_router
 from stormpetrel.faces.api.docs_page import docs_router
 from stormpetrel.faces.api.endpoint import PREFIX, SCOPE, scope_of
 from stormpetrel.faces.api.job_routes import job_router, predict_router

@@ -19,17 +19,30 @@ from stormpetrel.answers.history.trends import trends
 from stormpetrel.answers.history.waste import cancel_policy, waste
 from stormpetrel.answers.nodes.findings import node_findings
 from stormpetrel.answers.nodes.nodes import nodes
-from stormpetrel.answers.nodes.window_traces import window_traces
+from stormpetrel.answers.nodes.traces import window_traces
 from stormpetrel.answers.overview.now import now_page
-from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
-from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, ClusterOutages, CountsQuestion, SpanQuestion
-from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.cluster import (
+    Capacity,
+    CapacityQuestion,
+    ClusterCounts,
+    ClusterNow,
+    ClusterOutages,
+    CountsQuestion,
+    SpanQuestion,
+)
+from stormpetrel.answers.schemas.health import Health, NowAnswer, Version
+from stormpetrel.answers.schemas.history import (
+    CancelPolicy,
+    PolicyQuestion,
+    QualityAnswer,
+    QualityQuestion,
+    Trends,
+    TrendsQuestion,
+    Waste,
+    WasteQuestion,
+)
 from stormpetrel.answers.schemas.job_studies import Profiles
 from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, NodeFindings, Nodes, NodesQuestion, WindowTraces
-from stormpetrel.answers.schemas.now import NowAnswer
-from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
-from stormpetrel.answers.schemas.trends import Trends, TrendsQuestion
-from stormpetrel.answers.schemas.waste import CancelPolicy, PolicyQuestion, Waste, WasteQuestion
 from stormpetrel.answers.site.health import health
 from stormpetrel.faces.api.endpoint import Reader, errors, json_response
 

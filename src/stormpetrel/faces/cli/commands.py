@@ -11,7 +11,7 @@ from stormpetrel.faces.cli.lazy_group import CommandEntry, Entry, GroupEntry
 
 COMMANDS: Final[dict[str, Entry]] = {
     "init": CommandEntry(
-        "init:init", "Create a site: look for Slurm, HTCondor and Prometheus, write a commented site.toml; no questions."
+        "doctor:init", "Create a site: look for Slurm, HTCondor and Prometheus, write a commented site.toml; no questions."
     ),
     "doctor": CommandEntry(
         "doctor:doctor", "Check the site, and report what is wrong and what to do; exit code 1 if there is a problem."
@@ -83,10 +83,10 @@ COMMANDS: Final[dict[str, Entry]] = {
                 "Explain unusual nodes, list jobs near Bad IO or in a named region, and show similar past windows.",
             ),
             "label": CommandEntry(
-                "traces.regions:label",
+                "traces.models:label",
                 "Name a problem by windows that show it: similar windows are reported by that name and never learnt as normal.",
             ),
-            "regions": CommandEntry("traces.regions:regions", "List the named problems, or remove one."),
+            "regions": CommandEntry("traces.models:regions", "List the named problems, or remove one."),
             "evaluate": CommandEntry(
                 "traces.studies:evaluate",
                 "Train ensembles and the detector on campaigns and judge them: errors, separability, speed, injected faults.",
@@ -162,10 +162,10 @@ COMMANDS: Final[dict[str, Entry]] = {
             "withdraw": CommandEntry("alarms.acts:withdraw", "Withdraw the verdict on an incident, with its effects."),
             "note": CommandEntry("alarms.acts:note", "Add a note to an incident; its state does not change."),
             "ask": CommandEntry(
-                "alarms.cases:ask", "Show the cases whose answer helps the models most, also below the threshold."
+                "alarms.incidents:ask", "Show the cases whose answer helps the models most, also below the threshold."
             ),
             "answer": CommandEntry(
-                "alarms.cases:answer", "Answer a case: models learn from it at their next training, alarms at once."
+                "alarms.incidents:answer", "Answer a case: models learn from it at their next training, alarms at once."
             ),
             "mute": CommandEntry(
                 "alarms.acts:mute", "Send no messages about a subject for a time; its incidents are still listed."
@@ -304,7 +304,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         },
     ),
     "sql": CommandEntry(
-        "sql:sql",
+        "store:sql",
         "Query the site's tables (jobs, predictions, quarantine, …; --tables lists them) in SQL; nothing can be changed.",
     ),
 }

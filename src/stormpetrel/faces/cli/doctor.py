@@ -1,16 +1,20 @@
-"""`stormpetrel doctor`: what is wrong with the site, and what to do about it."""
+"""`stormpetrel doctor`: what is wrong with the site, and what to do about it.
+
+`stormpetrel init`: detect the schedulers and servers of this machine, and create a site.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.schemas.administration import RepairReceipt
+from stormpetrel.answers.schemas.administration import NewSite, RepairReceipt, SiteReceipt
 from stormpetrel.answers.schemas.health import DoctorReport
 from stormpetrel.answers.site import doctor as checks
-from stormpetrel.answers.site.upkeep import repair_site
+from stormpetrel.answers.site.administration import make_site, repair_site
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StateLostError
 from stormpetrel.faces.cli.options import Json
@@ -19,6 +23,10 @@ from stormpetrel.faces.cli.site import open_site, site_folder
 from stormpetrel.records.checks import Finding
 
 _SIGNS = {"ok": "✓", "warning": "!", "problem": "✗"}
+_FIELDS = (
+    "JobID,JobIDRaw,Cluster,JobName,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed,State,ExitCode,Timelimit,ReqCPUS,"
+    "AllocCPUS,NNodes,ReqMem,MaxRSS,TotalCPU,ReqTRES,AllocTRES,NodeList,WorkDir"
+)
 
 
 def doctor(
@@ -72,3 +80,38 @@ def _print_repairs(out: Console, report: RepairReceipt) -> None:
         out.print("\nIf there is a copy of the old state, put it back instead: it holds what is gone here.")
     elif not report.done:
         out.print("State and tables belong together; there was nothing to repair.")
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the site.", show_default=False)],
+    time_zone: Annotated[
+        str, typer.Option("--time-zone", help="Zone of the times that the scheduler prints.", show_default="that of this machine")
+    ] = "",
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="Cluster of records that do not name theirs.", show_default="detected from Slurm")
+    ] = "",
+    state_dir: Annotated[
+        str, typer.Option("--state-dir", help="Local folder for state.db, if the site is on a network disk.", show_default=False)
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Create a site: look for Slurm, HTCondor and Prometheus, write a commented site.toml; no questions."""
+    receipt = make_site(folder, LOCAL, NewSite(time_zone=time_zone, cluster=cluster, state_dir=state_dir))
+    emit(receipt, lambda out: _print_receipt(out, folder, receipt), as_json=as_json)
+
+
+def _print_receipt(out: Console, folder: Path, receipt: SiteReceipt) -> None:
+    out.print(f"{folder} is a site now; its settings are in {folder / 'site.toml'}. Found on this machine:")
+    for line in receipt.found:
+        out.print(f"  {line}")
+    if receipt.time_zone != receipt.machine_time_zone:
+        out.print(f"Times are read as {receipt.time_zone}.")
+    out.print("\nNext:")
+    site = f"stormpetrel --site {folder}"
+    if receipt.has_slurm:
+        out.print(f"  {site} ingest jobs --live")
+    out.print(f"  {site} ingest jobs FILE   # sacct -P output, SWF, PBS, HTCondor, CSV; for sacct:")
+    out.print(f"      sacct -a -D -P -S 2024-01-01 -o {_FIELDS} > jobs.txt")
+    if receipt.event_log:
+        out.print(f"  {site} ingest jobs {receipt.event_log}")
+    out.print(f"  {site} doctor")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from stormpetrel.answers.alarms.rehearsal import delay_text, rehearse_live, rehearse_site
-from stormpetrel.answers.schemas.rehearsal import MOST_FAULTS, RehearsalAnswer, RehearsalQuestion, RehearsedFault
+from stormpetrel.answers.schemas.alarms import MOST_FAULTS, RehearsalAnswer, RehearsalQuestion, RehearsedFault
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.options import Json, Seed, SinceTime, UntilTime

@@ -17,7 +17,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.options import Context
 from stormpetrel.faces.cli.output import plain
 from stormpetrel.store import site as sites
-from stormpetrel.store.ownership import owner_other_than_us, refuse_writable_by_everybody, who_else_can_write
+from stormpetrel.store.filesystem import owner_other_than_us, refuse_writable_by_everybody, who_else_can_write
 
 
 def open_site(context: typer.Context, *, to_write: bool = False) -> sites.Site:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stormpetrel.answers.schemas.administration import NewToken, TokenLine
-from stormpetrel.answers.site.tokens import make_token, revoke_token, tokens
+from stormpetrel.answers.site.administration import make_token, revoke_token, tokens
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import Json
 from stormpetrel.faces.cli.output import emit, plain

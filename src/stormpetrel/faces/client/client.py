@@ -16,25 +16,19 @@ from pydantic import ValidationError
 
 from stormpetrel import __version__
 from stormpetrel.answers.schemas.actions import ActionsStatus, ActLine, ActMode, SwitchLine
-from stormpetrel.answers.schemas.alarms import IncidentList
+from stormpetrel.answers.schemas.alarms import CaseList, CaseReceipt, IncidentList, RehearsalAnswer
 from stormpetrel.answers.schemas.base import Answer
-from stormpetrel.answers.schemas.capacity import Capacity
-from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, ClusterOutages
-from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.cluster import Capacity, ClusterCounts, ClusterNow, ClusterOutages
+from stormpetrel.answers.schemas.health import Health, NowAnswer, Version
+from stormpetrel.answers.schemas.history import CancelPolicy, QualityAnswer, Trends, Waste
 from stormpetrel.answers.schemas.incident import Act, ActReceipt, IncidentAnswer, MuteLine, MuteReceipt
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.job_studies import Profiles
 from stormpetrel.answers.schemas.jobs import JobPage, JobRow
 from stormpetrel.answers.schemas.nodes import NodeFindings, Nodes, WindowTraces
-from stormpetrel.answers.schemas.now import NowAnswer
 from stormpetrel.answers.schemas.own import View
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
-from stormpetrel.answers.schemas.quality import QualityAnswer
 from stormpetrel.answers.schemas.registry import Training, TrainingInFull
-from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer
-from stormpetrel.answers.schemas.trends import Trends
-from stormpetrel.answers.schemas.verdicts import CaseList, CaseReceipt
-from stormpetrel.answers.schemas.waste import CancelPolicy, Waste
 from stormpetrel.answers.schemas.workload import WorkloadAnswer
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.faces.client.connection import Connection

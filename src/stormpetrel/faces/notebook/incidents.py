@@ -19,9 +19,8 @@ from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.alarms.replay import replay_alarms as replayed
 from stormpetrel.answers.jobs.selection import SiteLike, opened
-from stormpetrel.answers.schemas.alarms import IncidentQuestion, ReplayQuestion
+from stormpetrel.answers.schemas.alarms import CaseQuestion, IncidentQuestion, NewCaseAnswer, ReplayQuestion
 from stormpetrel.answers.schemas.incident import Act, MutedKind, NewMute
-from stormpetrel.answers.schemas.verdicts import CaseQuestion, NewCaseAnswer
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.notebook import markup

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from stormpetrel.answers.cluster.capacity import site_capacity
-from stormpetrel.answers.schemas.capacity import Capacity
+from stormpetrel.answers.schemas.cluster import Capacity
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.events.capacity.text import wait_text

@@ -16,6 +16,7 @@ from stormpetrel.records.units import GB, format_memory
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.base import Answer
+    from stormpetrel.answers.schemas.history import PolicyPoint
     from stormpetrel.answers.schemas.job_studies import (
         FeatureStudy,
         PolicyReplay,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         TrendStudy,
         WasteStudy,
     )
-    from stormpetrel.answers.schemas.waste import PolicyPoint
 
 HOUR_S: Final = 3600
 _COLUMN_LABELS: Final = {

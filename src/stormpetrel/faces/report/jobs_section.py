@@ -15,7 +15,7 @@ from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStud
 from stormpetrel.answers.studies import job_studies
 from stormpetrel.answers.studies.job_evaluation import evaluate_forecasts, published_table
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
+from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures
 from stormpetrel.faces.report.blocks import Block, Column, Paragraph, Section, SideBySide, Table
 from stormpetrel.jobs.evaluation import Evaluation
 from stormpetrel.jobs.moments import Moment
@@ -72,7 +72,11 @@ def jobs_sections(
     """The sections about jobs, in the order of a reader's questions."""
     jobs = _Jobs(data, quick, seed, progress)
     parts: tuple[tuple[str, str, Callable[[_Jobs], Sequence[Block]]], ...] = (
-        ("At a glance", f"The content of this log, next to the figures of the published study ({seed_figures.STUDY}).", _glance),
+        (
+            "At a glance",
+            f"This log, next to the figures of the published study ({forecast_blocks.STUDY}).",
+            _glance,
+        ),
         ("How jobs end", "The states of the log and what each is counted as (Fig. 2 of the published study).", _labels),
         (
             "Kinds of jobs",
@@ -126,11 +130,11 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
         ("jobs", f"{data.jobs.height:,}", "over 300,000"),
         ("users", f"{data.jobs['user'].drop_nulls().n_unique():,}", "–"),
         ("first and last submission", f"{str(first)[:10]} to {str(last)[:10]}", "2022-10 to 2023-09"),
-        ("completed", f"{100 * shares['Completed']:.1f} %", f"{100 * seed_figures.COMPLETED_SHARE:.0f} %"),
-        ("failed", f"{100 * shares['Failed']:.1f} %", f"{100 * seed_figures.FAILED_SHARE:.0f} %"),
+        ("completed", f"{100 * shares['Completed']:.1f} %", f"{100 * forecast_blocks.COMPLETED_SHARE:.0f} %"),
+        ("failed", f"{100 * shares['Failed']:.1f} %", f"{100 * forecast_blocks.FAILED_SHARE:.0f} %"),
         ("neither (cancelled, not counted, not ended)", f"{100 * shares['Other']:.1f} %", "–"),
         ("never started, in none of these", f"{job_tables.never_started_count(jobs.profiles):,} jobs", "–"),
-        ("kinds of jobs (K at the elbow)", f"{jobs.profiles.k}", f"{seed_figures.PROFILES}"),
+        ("kinds of jobs (K at the elbow)", f"{jobs.profiles.k}", f"{forecast_blocks.PROFILES}"),
     ]
     blocks: list[Block] = []
     rows += _glance_areas(jobs, blocks)
@@ -151,15 +155,15 @@ def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]
         return []
     labels = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
     return [
-        (f"ROC AUC {labels[moment]}, later jobs", _digits(values.model.roc_auc), f"{seed_figures.ROC_AUC} (random jobs)")
+        (f"ROC AUC {labels[moment]}, later jobs", _digits(values.model.roc_auc), f"{forecast_blocks.ROC_AUC} (random jobs)")
         for moment, values in figures.items()
     ]
 
 
 def _labels(jobs: _Jobs) -> Sequence[Block]:
     shares = job_tables.label_shares(jobs.profiles)
-    published = {"Completed": seed_figures.COMPLETED_SHARE, "Failed": seed_figures.FAILED_SHARE}
-    published["Failed of both"] = seed_figures.FAILED_SHARE
+    published = {"Completed": forecast_blocks.COMPLETED_SHARE, "Failed": forecast_blocks.FAILED_SHARE}
+    published["Failed of both"] = forecast_blocks.FAILED_SHARE
     rows = tuple((name, 100 * share, 100 * published[name] if name in published else None) for name, share in shares.items())
     columns = (Column("label"), Column("this log (%)", ".1f"), Column("published (%)", ".0f"))
     compared = Table("Fig. 2: labels", columns, rows, "Failed of both: among Completed and Failed alone.")
@@ -171,11 +175,11 @@ def _profiles(jobs: _Jobs) -> Sequence[Block]:
     study = jobs.profiles
     blocks: list[Block] = [
         SideBySide((jobs_figures.elbow_drawing(study), job_tables.elbow_table(study))),
-        Paragraph(f"{job_tables.why_k(study)} The published study found its elbow at K = {seed_figures.PROFILES} (Fig. 3)."),
+        Paragraph(f"{job_tables.why_k(study)} The published study found its elbow at K = {forecast_blocks.PROFILES} (Fig. 3)."),
         job_tables.profile_descriptions(study),
     ]
     drawings = jobs_figures.composition_drawings(study)
-    resources, *others = zip(job_tables.profile_tables(study), seed_figures.PROFILE_TABLES, strict=True)
+    resources, *others = zip(job_tables.profile_tables(study), forecast_blocks.PROFILE_TABLES, strict=True)
     blocks += resources  # too wide to stand side by side
     for own, published in others:
         blocks.append(SideBySide((own, published)))
@@ -187,11 +191,12 @@ def _correlations(jobs: _Jobs) -> Sequence[Block]:
     study = job_studies.column_study(jobs.data, fitted=jobs.fitted, seed=jobs.seed)
     heat = jobs_figures.heat_drawing(study.matrix, "Pearson's r; blank where a column is constant.", 640)
     rows = [
-        (f"{line.feature} and failing", line.pearson, seed_figures.CORRELATIONS.get(line.feature)) for line in study.correlations
+        (f"{line.feature} and failing", line.pearson, forecast_blocks.CORRELATIONS.get(line.feature))
+        for line in study.correlations
     ]
     rows += [
-        ("cpu and mem_bytes", study.cpu_and_memory, seed_figures.CPU_AND_MEMORY),
-        ("user_id and profile", study.user_and_profile, seed_figures.USER_AND_PROFILE),
+        ("cpu and mem_bytes", study.cpu_and_memory, forecast_blocks.CPU_AND_MEMORY),
+        ("user_id and profile", study.user_and_profile, forecast_blocks.USER_AND_PROFILE),
     ]
     columns = (Column("columns"), Column("this log, r", "+.2f"), Column("published, r", "+.2f"))
     note = "A user_id is a number by order of the name: its correlation depends on that order, here as in the published study."

@@ -15,9 +15,16 @@ from stormpetrel.traces.evaluation import FIGURES, PUBLISHED
 from stormpetrel.traces.networks.architecture import Architecture
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.regions import FittedRegion, LikeBefore, RegionSuspect
     from stormpetrel.answers.schemas.trace_study import FaultFigures, FaultSummary, SamplingAnswer, Spread, TraceStudyAnswer
-    from stormpetrel.answers.schemas.traces import Abnormal, JobTypeOnMap, MostAbnormal, NearBadIo
+    from stormpetrel.answers.schemas.traces import (
+        Abnormal,
+        FittedRegion,
+        JobTypeOnMap,
+        LikeBefore,
+        MostAbnormal,
+        NearBadIo,
+        RegionSuspect,
+    )
     from stormpetrel.traces.separability import MeanStd
 
 KIND_LABELS: Final = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.workload.quality import SYNTHETIC, compare_site_workload
-from stormpetrel.answers.workload.scores import NEAR
+from stormpetrel.answers.workload.workload import NEAR
 from stormpetrel.errors import NotEnoughJobsError, StormpetrelError
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures.workload import (

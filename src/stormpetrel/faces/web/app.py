@@ -17,11 +17,10 @@ from stormpetrel.errors import SettingsError, StormpetrelError
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.web.incoming import TrustedProxies
 from stormpetrel.faces.web.listening import ListenAddress
-from stormpetrel.faces.web.login import LoginService, login_router
+from stormpetrel.faces.web.login import LoginService, Sessions, login_router
 from stormpetrel.faces.web.refusals import LogUnexpected, install_errors
 from stormpetrel.faces.web.response_headers import content_security_policy, inline_script_hashes
 from stormpetrel.faces.web.security import Rules, Security
-from stormpetrel.faces.web.sessions import Sessions
 from stormpetrel.faces.web.viewers import AccessControl
 from stormpetrel.store.watch_status import read_watch
 from stormpetrel.watch.host_names import HostNames

@@ -20,8 +20,8 @@ from starlette.concurrency import run_in_threadpool
 
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.faces.web.incoming import Incoming
+from stormpetrel.faces.web.login import Sessions
 from stormpetrel.faces.web.refusals import RefusedError
-from stormpetrel.faces.web.sessions import Sessions
 from stormpetrel.store.tokens import PREFIX, Token, digest_of
 
 if TYPE_CHECKING:

@@ -13,9 +13,21 @@ import numpy as np
 import plotly.graph_objects as go
 
 from stormpetrel.figures.palette import GREEN
-from stormpetrel.figures.thinning import extremes
-from stormpetrel.figures.time_axis import LEGEND, MOST_POINTS, NEAR_PX, Numbers, Stamps, Times, edges_of, numbers_of, stamps_of
-from stormpetrel.figures.time_spans import TimeSpan, legend_of, shaded
+from stormpetrel.figures.time_axis import (
+    LEGEND,
+    MOST_POINTS,
+    NEAR_PX,
+    Numbers,
+    Stamps,
+    Times,
+    TimeSpan,
+    edges_of,
+    extremes,
+    legend_of,
+    numbers_of,
+    shaded,
+    stamps_of,
+)
 from stormpetrel.figures.waste import label
 
 if TYPE_CHECKING:

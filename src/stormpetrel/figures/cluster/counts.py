@@ -2,6 +2,10 @@
 
 Arrays over buckets of time + TimeSpans -> Plotly figures. A bucket without data is a hole in every line and a hatched span, a
 zero is a zero. Times are those of the clock on the wall.
+
+The score of each bucket of time against the threshold above which there is an alarm, with outages and alarms as bars above.
+
+Arrays over buckets + TimeSpans -> score_figure. A bucket without a score is a hole in the line.
 """
 
 from __future__ import annotations
@@ -13,33 +17,40 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
-from stormpetrel.figures.palette import BLUE, GREY, SKY, VERMILION
-from stormpetrel.figures.thinning import envelope, extremes
+from stormpetrel.figures.palette import BLACK, BLUE, GREY, ORANGE, SKY, VERMILION
 from stormpetrel.figures.time_axis import (
     LEGEND,
     MOST_POINTS,
     NEAR_PX,
-    Flags,
     Numbers,
     Stamps,
     Times,
+    TimeSpan,
     edges_of,
+    envelope,
+    extremes,
+    hatched,
+    kinds_of,
+    lane_axis,
+    lanes,
+    legend_of,
     numbers_of,
+    shaded,
     stamps_of,
 )
-from stormpetrel.figures.time_spans import TimeSpan, hatched, kinds_of, lane_axis, lanes, legend_of, shaded
 from stormpetrel.figures.waste import label
+from stormpetrel.records.arrays import Flags
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 Edges = tuple[Numbers | None, Numbers | None]  # of a band
-
 _ROW_PX: Final = 62
 _BETWEEN_PX: Final = 20
 _MARGIN_PX: Final = 75
 _BAND: Final = "rgba(86,180,233,0.35)"
 _NO_FORECAST: Final = "no forecast"
+MOST_TIMES: Final = 5.0  # of the threshold: the top of the axis of scores; what is higher stands at its edge
 
 
 def counts_height(kinds: int) -> int:
@@ -239,3 +250,94 @@ def _top(count: Numbers, high: Numbers | None) -> float:
     """The top of a row; a row of nothing but zeros has room as well."""
     several = [values[np.isfinite(values)] for values in (count, high) if values is not None]
     return 1.06 * max([1.0, *(float(values.max()) for values in several if values.size)])
+
+
+def score_figure(
+    times: Times,
+    score: Numbers,
+    threshold: Numbers,
+    alarm: Flags,
+    *,
+    spans: Sequence[TimeSpan] = (),
+    most_points: int = MOST_POINTS,
+) -> Figure:
+    """The score of each bucket against the threshold (all (buckets,)), alarms marked, and the spans as bars above."""
+    stamps = stamps_of(times)
+    top = _score_top(score, threshold)
+    kinds = kinds_of(spans)
+    split = 1 - min(0.6, 0.085 * len(kinds))
+    data = [*lanes(spans, yaxis="y2"), *_score_lines(stamps, score, threshold, top, most_points)]
+    data += _alarms(stamps, score, alarm, top)  # the lanes are the legend of the spans
+    return go.Figure(
+        data,
+        {
+            "template": "plotly_white",
+            "xaxis": {"type": "date", "anchor": "y", "range": edges_of(times)},
+            "yaxis": {"domain": [0, split - 0.03 if kinds else 1], "range": _score_range(score, top), "title": {"text": "score"}},
+            **({"yaxis2": {**lane_axis(kinds), "domain": [split, 1], "anchor": "x"}} if kinds else {}),
+            "shapes": shaded(spans),
+            "barmode": "overlay",
+            "hovermode": "closest",
+            "hoverdistance": NEAR_PX,
+            "margin": {"t": 30, "b": 45, "l": 60, "r": 12},
+            "legend": LEGEND,
+        },
+    )
+
+
+def _score_lines(stamps: Stamps, score: Numbers, threshold: Numbers, top: float, most: int) -> list[dict[str, Any]]:
+    places = extremes(score, most)
+    shown = np.minimum(score[places], top)
+    steps = _steps(threshold)
+    return [
+        {
+            "type": "scatter", "x": stamps[places], "y": numbers_of(shown), "mode": "lines", "name": "score",
+            "line": {"color": BLUE, "width": 1.4}, "connectgaps": False, "customdata": numbers_of(score[places]),
+            "hovertemplate": "%{x}<br>score %{customdata:.3g}<extra></extra>",
+        },
+        {
+            "type": "scatter", "x": stamps[steps], "y": numbers_of(threshold[steps]), "mode": "lines",
+            "name": "threshold", "line": {"color": BLACK, "width": 1.2, "dash": "dash", "shape": "hv"},
+            "hovertemplate": "threshold %{y:.3g}<extra></extra>",
+        },
+    ]  # fmt: skip
+
+
+def _alarms(stamps: Stamps, score: Numbers, alarm: Flags, top: float) -> list[dict[str, Any]]:
+    places = np.flatnonzero(alarm)
+    if not places.size:
+        return []
+    higher = (score > top)[places]
+    return [
+        {
+            "type": "scatter", "x": stamps[places], "y": numbers_of(np.minimum(score, top)[places]),
+            "mode": "markers", "name": "alarm", "customdata": numbers_of(score[places]),
+            "marker": {
+                "color": ORANGE, "size": 8, "line": {"color": VERMILION, "width": 1.5},
+                "symbol": ["triangle-up" if is_higher else "circle" for is_higher in higher],
+            },
+            "hovertemplate": "%{x}<br>alarm, score %{customdata:.3g}<extra></extra>",
+        }
+    ]  # fmt: skip
+
+
+def _steps(values: Numbers) -> npt.NDArray[np.int64]:
+    """Where a line of steps changes: the first, the last, and those around each change."""
+    if values.size < 3:
+        return np.arange(values.size)
+    changes = np.flatnonzero(~((values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))))
+    return np.unique(np.concatenate([[0], changes, changes + 1, [values.size - 1]]))
+
+
+def _score_top(score: Numbers, threshold: Numbers) -> float:
+    """The top of the axis: a severe outage may score a hundred times the threshold, and would flatten all the rest."""
+    finite = score[np.isfinite(score)]
+    highest = float(finite.max()) if finite.size else 1.0
+    limits = threshold[np.isfinite(threshold) & (threshold > 0)]
+    return min(highest, MOST_TIMES * float(limits.max())) if limits.size else highest
+
+
+def _score_range(score: Numbers, top: float) -> list[float]:
+    finite = score[np.isfinite(score)]
+    lowest = min(0.0, float(finite.min())) if finite.size else 0.0
+    return [lowest, top + 0.08 * max(1e-9, top - lowest)]

@@ -14,9 +14,8 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.figures.cluster.background import background_figure
-from stormpetrel.figures.cluster.counts import counts_figure
-from stormpetrel.figures.cluster.score import score_figure
-from stormpetrel.figures.time_spans import ALARM, GAP, TimeSpan
+from stormpetrel.figures.cluster.counts import counts_figure, score_figure
+from stormpetrel.figures.time_axis import ALARM, GAP, TimeSpan
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

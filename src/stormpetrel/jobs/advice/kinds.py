@@ -12,17 +12,15 @@ from math import comb
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, outcome
+from stormpetrel.records.arrays import Flags, Floats
 from stormpetrel.records.doubts import trusted
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.times import UTC_TIME
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Row = dict[str, Any]
 
 SAME_NAME: Final = "same user, name and size"

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from stormpetrel.jobs.needs.features import narrowest
 from stormpetrel.jobs.needs.forecast import UseForecast
 from stormpetrel.jobs.needs.past_use import CPUS, MEMORY, TIME
-
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Floats, Matrix
 
 MOST_RISK: Final = {TIME: 0.5, MEMORY: 0.1, CPUS: 0.1}  # of being too little: never more, however much it would save
 # More jobs than the users' own requests leave short may be given too little, by so much; of memory and CPUs up to 3 %.

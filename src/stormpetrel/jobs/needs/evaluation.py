@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.needs.allocation import Frontier, judge
@@ -25,10 +24,8 @@ from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import FEWEST_JOBS
 from stormpetrel.jobs.needs.training import TUNED_ON, NeedsTraining, UseLog, use_log
 from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT
+from stormpetrel.records.arrays import Floats, Matrix
 from stormpetrel.records.jobs import job_text
-
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
 
 JUDGED_FROM: Final = {"time": TIME_CUT, "rolling": ROLLING_CUTS[0]}
 SMALL_JUDGED_FROM: Final = 0.3  # of a small log: a fifth of a thousand tasks would be chance

@@ -11,12 +11,9 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, TIME, UseTable
-
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Floats, Matrix
 
 HISTORY: Final = "history"
 REQUEST: Final = "request"

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Floats, Matrix
 
 LEVELS: Final = (0.5, 0.9, 0.99)  # of the quantiles that are shown and judged
 

@@ -24,9 +24,7 @@ from stormpetrel.jobs.needs.forecast import UseForecast
 from stormpetrel.jobs.needs.past_use import RESOURCES, UseTable
 from stormpetrel.learn.distribution_forest import DistributionForest
 from stormpetrel.learn.saving import load_model_bytes, save_model
-
-Matrix = NDArray[np.float32]
-Flags = NDArray[np.bool_]
+from stormpetrel.records.arrays import Flags, Matrix
 
 KIND: Final = "job-needs"
 FORMAT_VERSION: Final = 1

@@ -17,11 +17,8 @@ from stormpetrel.jobs.entities import EntityCodes, grown
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.keys import Space, stand_ins, with_request
 from stormpetrel.jobs.outcomes import NEVER_STARTED, outcome
+from stormpetrel.records.arrays import Flags, Floats, Matrix
 from stormpetrel.records.doubts import trusted
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Matrix = NDArray[np.float32]
 
 MEMORY: Final = "memory"
 TIME: Final = "time"

@@ -19,7 +19,8 @@ from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.prior.learning import begin_with
 from stormpetrel.jobs.prior.young_sites import DAY_S, Mask, PriorLog, YoungSite, young_site
-from stormpetrel.learn.metrics import Floats, roc_auc
+from stormpetrel.learn.metrics import roc_auc
+from stormpetrel.records.arrays import Floats
 
 STARTS: Final = 30
 DAYS: Final = (1, 3, 10, 30)

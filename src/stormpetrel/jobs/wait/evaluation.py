@@ -13,14 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.wait.model import FEWEST_JOBS, QUANTILES
 from stormpetrel.jobs.wait.training import WARM_UP, WaitTraining, last_of_shape, pinball, queue_log
 from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT
-
-Floats = NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 JUDGED_FROM: Final = {"time": TIME_CUT, "rolling": ROLLING_CUTS[0]}
 BLOCK: Final = 0.05  # of the log, between two fits

@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stormpetrel.errors import ModelFormatError, NotEnoughJobsError
 from stormpetrel.jobs.wait.queue_state import feature_names
 from stormpetrel.learn.distribution_forest import DistributionForest
 from stormpetrel.learn.saving import load_model_bytes, save_model
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Flags, Floats, Matrix
 
 KIND: Final = "job-wait"
 FORMAT_VERSION: Final = 2

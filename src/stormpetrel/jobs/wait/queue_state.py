@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from stormpetrel.jobs.entities import EntityCodes, grown
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.keys import Space, stand_ins, with_request
-
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Floats, Matrix
 
 _SHAPE: Final = ("asked_cpus", "asked_nodes", "asked_gpus", "limit_key")
 SPACES: Final = (

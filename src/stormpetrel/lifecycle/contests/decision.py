@@ -21,7 +21,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
+
 LEVEL: Final = 0.90  # of the interval of a difference
 DRAWS: Final = 1000
 FEWEST_GROUPS: Final = 10

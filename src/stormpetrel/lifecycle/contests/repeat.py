@@ -17,15 +17,25 @@ from typing import Any, Final
 from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
+from stormpetrel.jobs.moments import MOMENTS
+from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.learn.saving import saved_format
 from stormpetrel.lifecycle.contests.decision import Compute, Stopwatch, one_thread
+from stormpetrel.lifecycle.contests.traces import renewed_model
+from stormpetrel.lifecycle.event_models import EVENTS, refit_event_models
 from stormpetrel.lifecycle.families import family_named
+from stormpetrel.lifecycle.job_models import PROFILES, fit_job_models, load_fitted, model_name
+from stormpetrel.lifecycle.trace_learning import learning_windows
+from stormpetrel.lifecycle.trace_models import FAMILY, TRACES, fit_trace_model
+from stormpetrel.lifecycle.workload_models import of_last_days, site_workload
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.times import moment_of
 from stormpetrel.store.registry.entries import ENTRY_FILE
 from stormpetrel.store.registry.models import ModelVersion, Training
 from stormpetrel.store.site import Site
 from stormpetrel.store.tables import Table
+from stormpetrel.synth.choose import new_generator
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 
 Saves = dict[str, Callable[[Path], None]]
 
@@ -116,9 +126,6 @@ def _about(training: Training, *needed: str) -> Mapping[str, Any]:
 
 
 def _jobs(site: Site, training: Training) -> Saves:
-    from stormpetrel.jobs.moments import MOMENTS
-    from stormpetrel.jobs.training import TrainingSettings
-    from stormpetrel.lifecycle.job_models import PROFILES, fit_job_models, load_fitted, model_name
 
     about = _about(training, "settings", "trained_until")
     settings: dict[str, Any] = {
@@ -134,10 +141,6 @@ def _jobs(site: Site, training: Training) -> Saves:
 
 
 def _traces(site: Site, training: Training) -> Saves:
-    from stormpetrel.lifecycle.contests.traces import renewed_model
-    from stormpetrel.lifecycle.trace_learning import learning_windows
-    from stormpetrel.lifecycle.trace_models import FAMILY, TRACES, fit_trace_model
-    from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 
     entry, about = training.models[0], _about(training, "from", "table_version")
     days, until = float(about.get("learn_days", 0.0)), about.get("learn_until")
@@ -160,15 +163,12 @@ def _with_version(site: Site, entry: ModelVersion, version: int) -> Training:
 
 
 def _events(site: Site, training: Training) -> Saves:
-    from stormpetrel.lifecycle.event_models import EVENTS, refit_event_models
 
     about = _about(training, "until", "bucket_s", "seed")
     return {name: model.save for name, model in refit_event_models(site, EVENTS.sort_of(training), about).items()}
 
 
 def _workloads(site: Site, training: Training) -> Saves:
-    from stormpetrel.lifecycle.workload_models import of_last_days, site_workload
-    from stormpetrel.synth.choose import new_generator
 
     about = _about(training, "generator", "seed", "trained_until", "settings")
     workload = of_last_days(site_workload(site, until=moment_of(str(about["trained_until"]))), float(about.get("learn_days", 0)))

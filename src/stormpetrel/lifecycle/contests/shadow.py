@@ -17,10 +17,20 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.errors import ModelError, StormpetrelError, UsageError
+from stormpetrel.jobs.predictor import known_by
+from stormpetrel.jobs.training import counted_failed
 from stormpetrel.learn.metrics import expected_calibration_error, pr_auc
+from stormpetrel.lifecycle.event_models import EVENTS
 from stormpetrel.lifecycle.families import family_named
+from stormpetrel.lifecycle.job_models import load_fitted, training_settings
+from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
+from stormpetrel.lifecycle.retraining import forecasts_after
+from stormpetrel.lifecycle.trace_learning import learning_windows
+from stormpetrel.lifecycle.trace_models import TRACES
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.times import UTC_TIME
+from stormpetrel.records.windows import join_windows
+from stormpetrel.store.events.series import series_of
 from stormpetrel.store.registry.models import Training
 from stormpetrel.store.shadow_scores import SHADOW_SCHEMA
 from stormpetrel.store.site import Site
@@ -123,11 +133,6 @@ Scored = tuple[pl.DataFrame, dict[str, float | None]]
 
 
 def _jobs(site: Site, shadow: Training, champion: Training, since: datetime, now: datetime) -> Scored:
-    from stormpetrel.jobs.predictor import known_by
-    from stormpetrel.jobs.training import counted_failed
-    from stormpetrel.lifecycle.job_models import load_fitted, training_settings
-    from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
-    from stormpetrel.lifecycle.retraining import forecasts_after
 
     settings = training_settings(site.settings)
     jobs = with_telemetry(site, known_by(site.jobs.read_jobs(until=now).collect(), now), fewest=FEWEST_JOBS)
@@ -165,9 +170,6 @@ def _jobs(site: Site, shadow: Training, champion: Training, since: datetime, now
 
 
 def _traces(site: Site, shadow: Training, champion: Training, since: datetime, now: datetime) -> Scored:
-    from stormpetrel.lifecycle.trace_learning import learning_windows
-    from stormpetrel.lifecycle.trace_models import TRACES
-    from stormpetrel.records.windows import join_windows
 
     try:
         seen = learning_windows(site, since=since, until=now)
@@ -195,8 +197,6 @@ def _traces(site: Site, shadow: Training, champion: Training, since: datetime, n
 
 
 def _events(site: Site, shadow: Training, champion: Training, since: datetime, now: datetime) -> Scored:
-    from stormpetrel.lifecycle.event_models import EVENTS
-    from stormpetrel.store.events.series import series_of
 
     mine, own = (EVENTS.read(site, training) for training in (shadow, champion))
     series = series_of(site, until=now)

@@ -18,6 +18,7 @@ import polars as pl
 
 from stormpetrel.alarms.known_jobs import by_node, touching
 from stormpetrel.jobs.keys import family
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.jobs import ref_text
 from stormpetrel.records.states import JobState
 from stormpetrel.rehearse.site.injection import SEVERITIES, Injection
@@ -28,7 +29,6 @@ _FINE: Final = 0.15  # share of a user's jobs of a week that failed, at most, fo
 _JOBS: Final = frozenset({"jobs"})
 _JOBS_AND_EVENTS: Final = frozenset({"jobs", "events"})
 _FAILED: Final = (JobState.FAILED, JobState.NODE_FAIL, JobState.TIMEOUT, JobState.OUT_OF_MEMORY)
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _cancel(options)
     except (StormpetrelError, OSError) as error:
-        _say(f"error: {error.what if isinstance(error, StormpetrelError) else error.strerror}", quiet=False)
+        _print_message(f"error: {error.what if isinstance(error, StormpetrelError) else error.strerror}", quiet=False)
         return 1
 
 
@@ -44,20 +44,20 @@ def _cancel(options: argparse.Namespace) -> int:
     administrator = not options.user and os.getuid() in (0, folder.stat().st_uid)
     status = 0
     for _, name in jobs:
-        _say(f"Terminating job {name}", quiet=not options.verbose)
+        _print_message(f"Terminating job {name}", quiet=not options.verbose)
         job_id, _, task = name.partition("_")
         try:
             cancel_job(folder, int(job_id), task=int(task) if task else None, user=options.user or this_user(),
                        administrator=administrator)  # fmt: skip
         except AccessError as error:
-            _say(f"error: Kill job error on job id {name}: {error.what}", quiet=options.quiet)
+            _print_message(f"error: Kill job error on job id {name}: {error.what}", quiet=options.quiet)
             status = _DENIED
         except UsageError as error:
-            _say(f"error: Kill job error on job id {name}: {error.what}", quiet=not options.verbose)
+            _print_message(f"error: Kill job error on job id {name}: {error.what}", quiet=not options.verbose)
     return status
 
 
-def _say(sentence: str, *, quiet: bool) -> None:
+def _print_message(sentence: str, *, quiet: bool) -> None:
     if not quiet:
         sys.stderr.write(f"scancel: {sentence}\n")
 

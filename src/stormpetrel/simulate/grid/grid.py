@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.records.event_series import HOUR_S, MAINTENANCE, EventSeries
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.simulate.grid.outages import SIMULATED, PlannedOutage, inject, outages_of, plan_outages
@@ -27,7 +28,7 @@ from stormpetrel.simulate.grid.rhythm import (
     mistakes,
     submissions,
 )  # fmt: skip
-from stormpetrel.simulate.grid.spec import ALL_KINDS, Floats, GridSpec, Ints, wander
+from stormpetrel.simulate.grid.spec import ALL_KINDS, GridSpec, wander
 
 __all__ = ["GridSpec", "SimulatedGrid", "simulate_grid"]
 

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.event_series import ANOMALY, HOUR_S, EventSeries
 from stormpetrel.records.outages import Outage, OutageKind
 
-Floats = npt.NDArray[np.float64]
 OutageFunction = Callable[[Floats, tuple[str, ...], str, int], Floats]
 
 AFTERMATH_HOURS: Final = 6  # the backlog that follows an outage

@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS, PlannedOutage
-from stormpetrel.simulate.grid.spec import Floats, GridSpec, Ints
+from stormpetrel.simulate.grid.spec import GridSpec
 
 PlacedCounts = tuple[tuple[str, ...], Ints]  # the names of the values, and (hours, kinds, values)
 

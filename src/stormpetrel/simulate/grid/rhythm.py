@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.records.event_series import HOUR_S, EventSeries
-from stormpetrel.simulate.grid.spec import Floats, GridSpec, Ints, wander
+from stormpetrel.simulate.grid.spec import GridSpec, wander
 
 RUN_HOURS: Final = np.array([0.4, 3.0, 11.0])  # mean run of short, middle and long jobs
 _RUN_MIX: Final = np.array([4.5, 4.0, 1.5])  # how many of each a group has, on average (out of ten)

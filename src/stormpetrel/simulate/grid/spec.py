@@ -7,14 +7,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.event_series import HOUR_S
 from stormpetrel.simulate.grid.outages import OUTAGES
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # HTCondor's kinds as in records/events.py (SEED_KINDS), written out: that module needs Polars, and this one also runs without.
 GRID_KINDS: Final = (

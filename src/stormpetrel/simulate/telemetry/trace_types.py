@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, NP
 
 Shares = npt.NDArray[np.float32]  # (steps, threads, 3): user, system, iowait; what is left of one is other
-Floats = npt.NDArray[np.float64]
 
 MPI: Final = "MPI"  # one behaviour for all numbers of ranks: what differs is how long the fastest waits for the slowest
 

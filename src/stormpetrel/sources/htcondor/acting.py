@@ -52,7 +52,7 @@ class CondorActor:
             return self._plan_node(order)
         job = _job(order)
         words = (self._programs["condor_q"], "-allusers", job, "-autoformat:,", *_ATTRIBUTES)
-        lines = [line.split(",", 3) for line in self._ask(*words).splitlines() if line.count(",") >= len(_ATTRIBUTES) - 1]
+        lines = [line.split(",", 3) for line in self._query(*words).splitlines() if line.count(",") >= len(_ATTRIBUTES) - 1]
         if len(lines) != 1:
             return Plan(refusal=f"HTCondor lists no job {job} any more.")
         status, queued, owner, remote = (part.strip() for part in lines[0])
@@ -103,7 +103,7 @@ class CondorActor:
     def _plan_requeue(self, order: Order, job: str, remote: str) -> Plan:
         if remote.rpartition("@")[2] != order.node:
             return Plan(refusal=f"Job {job} does not run on {order.node}.")
-        requirements = self._ask(self._programs["condor_q"], "-allusers", job, "-autoformat:r", "Requirements").strip()
+        requirements = self._query(self._programs["condor_q"], "-allusers", job, "-autoformat:r", "Requirements").strip()
         if not requirements or "\n" in requirements or len(requirements) > _LONGEST_REQUIREMENTS:
             return Plan(refusal=f"The Requirements of job {job} cannot be read whole.")
         elsewhere = f'({requirements}) && (TARGET.Machine =!= "{order.node}")'
@@ -117,7 +117,7 @@ class CondorActor:
 
     def _plan_node(self, order: Order) -> Plan:
         words = (self._programs["condor_status"], order.node, "-autoformat:,", "Machine", "State")
-        slots = [line.split(",") for line in self._ask(*words).splitlines() if line.count(",") == 1]
+        slots = [line.split(",") for line in self._query(*words).splitlines() if line.count(",") == 1]
         states = {state.strip() for machine, state in slots if machine.strip() == order.node}
         if not states:
             return Plan(refusal=f"HTCondor knows no machine {order.node}.")
@@ -131,7 +131,7 @@ class CondorActor:
     def _run(self, *words: str) -> CommandAnswer:
         return run_command(words, self._timeout_s, most=_MOST_READ, keep_lines=True)
 
-    def _ask(self, *words: str) -> str:
+    def _query(self, *words: str) -> str:
         answer = self._run(*words)
         if not answer.ok:
             raise SourceUnavailableError(

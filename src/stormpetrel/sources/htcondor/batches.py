@@ -1,6 +1,6 @@
 """HTCondor events -> counts: what the readers of event logs give, and how it is counted.
 
-EventBatch (numbers, times, places as ids) -> `tally` -> CountTally, or -> `events_of` -> EVENT_SCHEMA.
+EventBatch (numbers, times, places as ids) -> `tally` -> CountTally.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.records.events import EVENT_SCHEMA, PLACES, EventKind
-from stormpetrel.records.times import UTC_TIME
+from stormpetrel.records.events import PLACES, EventKind
 from stormpetrel.sources.event_tally import CountTally
 from stormpetrel.sources.htcondor.vocabulary import kind_of_number
 
@@ -46,20 +45,6 @@ class EventBatch:
 def moment_of(time_us: int) -> datetime:
     """A time in µs since 1970 as a datetime."""
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000)
-
-
-def events_of(batch: EventBatch) -> pl.DataFrame:
-    """A batch as raw events (EVENT_SCHEMA); a failed end is two or three of them."""
-    rows, codes = _with_our_kinds(batch)
-    names = pl.Series([name or None for name in batch.names] + [None], dtype=pl.String)  # the last one is for -1
-    return pl.DataFrame(
-        {
-            "time": pl.Series(batch.time_us[rows]).cast(UTC_TIME),
-            "kind": _KIND_OF_CODE.gather(codes),
-            **{name: names.gather(batch.places[rows, place] % len(names)) for place, name in enumerate(PLACES)},
-        },
-        schema=EVENT_SCHEMA,
-    )
 
 
 def tally(batch: EventBatch, into: CountTally) -> None:

@@ -156,14 +156,14 @@ class JobMerger:
         """Add the rows of all the jobs that are left, one at a time."""
         for waiting in (self._ended, self._open):
             for job in waiting.values():
-                self._tell(job)
+                self._note(job)
                 yield
             waiting.clear()
 
-    def tell_touched(self) -> Iterator[None]:
+    def report_touched(self) -> Iterator[None]:
         """Add the rows of the jobs that had an event since the last call, one at a time."""
         for job in self._touched.values():
-            self._tell(job)
+            self._note(job)
             yield
         self._touched.clear()
 
@@ -175,9 +175,9 @@ class JobMerger:
     def _forget(self, key: tuple[int, int], waiting: dict[tuple[int, int], _Job]) -> None:
         job = waiting.pop(key)
         if not self._followed or self._touched.pop(key, None) is not None:
-            self._tell(job)
+            self._note(job)
 
-    def _tell(self, job: _Job) -> None:
+    def _note(self, job: _Job) -> None:
         if self._followed and job.submit is None:
             self.without_submit += 1
             return

@@ -105,7 +105,7 @@ class NewEvents:
         except ChangedMeanwhileError as error:
             self.has_changed = True
             self.notes.append(f"{error}; what is left is read at the next call.")
-        for _ in merger.tell_touched():
+        for _ in merger.report_touched():
             if batch.is_full:
                 yield batch.chunk(0)
         if merger.without_submit:

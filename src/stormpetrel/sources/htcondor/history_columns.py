@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.records.arrays import Flags, Ints
 from stormpetrel.records.jobs import conform
 from stormpetrel.records.states import JobState, condor_state
 from stormpetrel.records.times import EARLIEST, LATEST, UTC_TIME
@@ -20,7 +21,6 @@ from stormpetrel.sources.htcondor.vocabulary import KEPT, MAX_KEPT, host_of_slot
 from stormpetrel.sources.job_rows import MIB, JobBatch, text
 from stormpetrel.sources.json_columns import (
     Distinct,
-    Flags,
     JsonBlock,
     NumberedBlock,
     Numbers,
@@ -29,7 +29,7 @@ from stormpetrel.sources.json_columns import (
     masked,
     record_blocks,
 )
-from stormpetrel.sources.json_scan import ABSENT, NULL, TRUE, Ints
+from stormpetrel.sources.json_scan import ABSENT, NULL, TRUE
 from stormpetrel.sources.lines import LineFile
 
 _NUMBERS: Final = (

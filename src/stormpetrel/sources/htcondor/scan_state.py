@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Lanes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
-Ids = NDArray[np.int32]
 
 NOWHERE: Final = -1
 NEVER: Final = -(2**62)

@@ -64,7 +64,7 @@ class IncidentCalendar:
                     f"{self._name} has more than {_MOST_OUTAGES:,} entries, or takes more than {_LONGEST_S:g} s to repeat them."
                 )
                 raise SourceFormatError(what, hint="Give a later --since, or a smaller calendar.")
-        self._tell_neither()
+        self._note_neither()
         self._notes.close()
         return sorted(outages, key=lambda one: (one.start, one.uid))
 
@@ -144,7 +144,7 @@ class IncidentCalendar:
             moment = datetime(moment.year, moment.month, moment.day)
         return (moment if moment.tzinfo else moment.replace(tzinfo=self._zone)).astimezone(UTC)
 
-    def _tell_neither(self) -> None:
+    def _note_neither(self) -> None:
         if self._neither:
             titles = ", ".join(repr(title[:40]) for title in dict.fromkeys(self._neither[:3]))
             what = f"{len(self._neither):,} entries say neither outage nor maintenance ({titles}) and were left out"

@@ -81,7 +81,7 @@ class GrafanaOutages:
         spans = [(first_ms, last_ms)]
         while spans:
             first, last = spans.pop()
-            entries = self._ask(server, first, last)
+            entries = self._request(server, first, last)
             by_id |= {str(entry.get("id")): entry for entry in entries}
             if len(by_id) > _MOST or (len(entries) >= self._limit and last - first < _SHORTEST_MS):
                 what = f"has more than {min(len(by_id), _MOST):,} annotations with these tags"
@@ -91,7 +91,7 @@ class GrafanaOutages:
                 spans += [(first, middle), (middle, last)]
         return list(by_id.values())
 
-    def _ask(self, server: JsonServer, first_ms: int, last_ms: int) -> list[dict[str, Any]]:
+    def _request(self, server: JsonServer, first_ms: int, last_ms: int) -> list[dict[str, Any]]:
         span = [("from", str(first_ms)), ("to", str(last_ms)), *(("tags", tag) for tag in self._tags)]
         more = [("matchAny", "true"), ("type", "annotation"), ("limit", str(self._limit))]
         answer = server.get("api/annotations", [*span, *more], not_found="has no annotations API")

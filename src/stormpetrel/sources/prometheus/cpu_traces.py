@@ -2,13 +2,19 @@
 
 node_cpu_seconds_total (ours, or node_exporter's) -> Trace. Each chunk has a cursor that is committed with its windows: stopped
 anywhere, the next run goes on where the last committed chunk ended, reading a little again (`overlap_s`) for late samples.
+
+Other metrics of nodes out of Prometheus: memory, pressure, disks, network; each as a share in [0, 1] over one window.
+
+PrometheusServer, matchers, a span of time -> read_node_metrics -> {node: {metric: share}}. One query answers for all nodes and
+all metrics. The names are those of node_exporter, which our exporter has, too; where a node shows no pressure of its own, the
+highest of its jobs' counts. A metric that a node does not have is not in the answer.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -32,7 +38,6 @@ from stormpetrel.sources.prometheus.cpu_shares import (
     sample_interval,
     thread_jobs,
 )
-from stormpetrel.sources.prometheus.node_metrics import NodeShares, read_node_metrics
 from stormpetrel.sources.prometheus.query import PrometheusServer, Series, any_of
 
 if TYPE_CHECKING:
@@ -46,6 +51,22 @@ _MARGIN_S: Final = 2.0  # a node's clock may be this far from the server's
 _ONE_CPU: Final = 'mode="idle",cpu="0"'
 _PORT: Final = "(:[0-9]+)?"
 _COMPANIONS: Final = f'__name__=~"{"|".join(JOB_METRICS)}"'
+NodeShares = dict[str, dict[str, float]]
+_METRIC: Final = "stormpetrel_metric"
+_PRESSURE: Final = 'rate({{__name__=~"(node|cgroup)_pressure_{what}_waiting_seconds_total"{and_matchers}}}[{span}])'
+_NETWORK: Final = (
+    "rate(node_network_{way}_bytes_total{{{matchers}}}[{span}])"
+    " / on ({label}, device) group_left max by ({label}, device) (node_network_speed_bytes{{{matchers}}} > 0)"
+)
+_EXPRESSIONS: Final = {
+    "memory_used": "1 - avg_over_time(node_memory_MemAvailable_bytes{{{matchers}}}[{span}])"
+    " / avg_over_time(node_memory_MemTotal_bytes{{{matchers}}}[{span}])",
+    "memory_pressure": _PRESSURE.replace("{what}", "memory"),
+    "io_pressure": _PRESSURE.replace("{what}", "io"),
+    "cpu_pressure": _PRESSURE.replace("{what}", "cpu"),
+    "disk_busy": "rate(node_disk_io_time_seconds_total{{{matchers}}}[{span}])",
+    "network_busy": f"({_NETWORK.replace('{way}', 'receive')}) or ({_NETWORK.replace('{way}', 'transmit')})",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +214,7 @@ class PrometheusTraces:
         margin_s = LONGEST_GAP_STEPS * self.step_s + _MARGIN_S
         nodes = self.nodes(start_s - margin_s, end_s + margin_s)
         self._wrong.clear()
-        for batch in _batches(nodes):
+        for batch in node_batches(((node, sum(labels.values())) for node, labels in nodes.items()), _MOST_SAMPLES):
             trace = self._batch(batch, nodes, grid, margin_s, name)
             if trace is not None:
                 yield trace
@@ -288,15 +309,14 @@ class PrometheusTraces:
             self.notes.append(note)
 
 
-def _batches(nodes: dict[str, dict[str, int]]) -> Iterator[list[str]]:
-    """Nodes in groups that one query can answer; at least one in each."""
+def node_batches(samples_of: Iterable[tuple[str, float]], most: float) -> Iterator[list[str]]:
+    """Nodes, each with how many samples it has, in groups of at most so many samples; at least one node in each."""
     batch: list[str] = []
-    samples = 0
-    for node, labels in nodes.items():
-        size = sum(labels.values())
-        if batch and samples + size > _MOST_SAMPLES:
+    samples = 0.0
+    for node, size in samples_of:
+        if batch and samples + size > most:
             yield batch
-            batch, samples = [], 0
+            batch, samples = [], 0.0
         batch.append(node)
         samples += size
     if batch:
@@ -326,3 +346,39 @@ def _side_by_side(parts: Sequence[Trace]) -> Trace:
 def format_moment(moment_s: float) -> str:
     """A Unix time as people write it, in UTC."""
     return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def read_node_metrics(server: PrometheusServer, matchers: str, label: str, start_s: float, end_s: float) -> NodeShares:
+    """The shares of each node from one time to another; the highest, where a node has several disks, links or jobs.
+
+    Parameters
+    ----------
+    matchers
+        Which series, as in the braces of a selector; may be empty.
+    label
+        The label that names the node.
+    """
+    shares: NodeShares = {}
+    for series in server.instant(metric_query(matchers, label, end_s - start_s), end_s):
+        node, metric = node_name(series.labels.get(label, "")), series.labels.get(_METRIC, "")
+        value = float(series.values[0]) if series.values.size else np.nan
+        if node is None or metric not in _EXPRESSIONS or not np.isfinite(value):
+            continue
+        of_node = shares.setdefault(node, {})
+        of_node[metric] = max(of_node.get(metric, 0.0), min(max(value, 0.0), 1.0))
+    return shares
+
+
+def metric_query(matchers: str, label: str, span_s: float) -> str:
+    """One expression for all metrics, which a label tells apart."""
+    words = {
+        "matchers": matchers,
+        "and_matchers": f",{matchers}" if matchers else "",
+        "label": label,
+        "span": f"{round(span_s * 1000)}ms",
+    }
+    parts = [
+        f'label_replace(max by ({label}) ({expression.format(**words)}), "{_METRIC}", "{metric}", "", "")'
+        for metric, expression in _EXPRESSIONS.items()
+    ]
+    return " or ".join(parts)

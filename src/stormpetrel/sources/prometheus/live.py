@@ -30,7 +30,7 @@ from stormpetrel.sources.prometheus.cpu_shares import (
     thread_jobs,
     true_times,
 )
-from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
+from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces, node_batches
 from stormpetrel.sources.prometheus.matrix import SampleBlock
 from stormpetrel.sources.prometheus.query import Series
 
@@ -135,18 +135,9 @@ class LiveTraces:
                 exporter.advance()
 
     def _batches(self, end_s: float) -> Iterator[list[str]]:
-        batch: list[str] = []
-        samples = 0.0
         steps = (end_s - self._read_to) / self._reading.step_s + 2
-        for node in self._nodes:
-            size = steps * max(1, sum(one.series for one in self._exporters.get(node, {}).values()) or 1024)
-            if batch and samples + size > _MOST_SAMPLES:
-                yield batch
-                batch, samples = [], 0.0
-            batch.append(node)
-            samples += size
-        if batch:
-            yield batch
+        series = ((node, sum(one.series for one in self._exporters.get(node, {}).values()) or 1024) for node in self._nodes)
+        return node_batches(((node, steps * max(1, count)) for node, count in series), _MOST_SAMPLES)
 
     def _start_of(self, batch: Sequence[str]) -> float:
         """From when on a piece is asked for: what was scraped, but not there yet, the last time is in it."""

@@ -89,7 +89,7 @@ class SlurmActor:
         )
 
     def _plan_job(self, order: Order) -> Plan:
-        answer = self._ask(
+        answer = self._query(
             self._squeue, *(self._where or ("--local",)), "--all", "--array", "--states=all", "--noheader",
             f"--jobs={order.job}", f"--format={_FORMAT}",
         )  # fmt: skip
@@ -129,7 +129,7 @@ class SlurmActor:
                 )
 
     def _plan_node(self, order: Order) -> Plan:
-        answer = self._ask(self._scontrol, *self._where, "--all", "--oneliner", "show", "node", order.node, lines=True)
+        answer = self._query(self._scontrol, *self._where, "--all", "--oneliner", "show", "node", order.node, lines=True)
         node = next((state for state in node_states_in(answer) if state.name == order.node), None)
         if node is None:
             return Plan(refusal=f"Slurm knows no node {order.node}.")
@@ -140,17 +140,17 @@ class SlurmActor:
 
     def _level(self) -> str | None:
         """Our AdminLevel in small letters; administrator for root and SlurmUser; None where it cannot be found out."""
-        config = self._ask(self._scontrol, *self._where, "show", "config", lines=True)
+        config = self._query(self._scontrol, *self._where, "show", "config", lines=True)
         slurm_user = re.search(r"SlurmUser\s*=\s*\S*?\((\d+)\)", config)
         if os.geteuid() == 0 or (slurm_user and int(slurm_user[1]) == os.geteuid()):
             return "administrator"
         if not self._sacctmgr:
             return None
         words = ("--noheader", "--parsable2", "show", "user", f"name={own_user_name()}", "format=AdminLevel")
-        level = self._ask(self._sacctmgr, *words).strip().lower()
+        level = self._query(self._sacctmgr, *words).strip().lower()
         return level if level in _RANK else "none"
 
-    def _ask(self, *words: str, lines: bool = False) -> str:
+    def _query(self, *words: str, lines: bool = False) -> str:
         """What a command that changes nothing says; SourceUnavailableError where it does not answer."""
         answer = run_command(words, self._timeout_s, most=_MOST_READ, keep_lines=lines)
         if answer.code != 0 and "Invalid job id" not in answer.text and "not found" not in answer.text:

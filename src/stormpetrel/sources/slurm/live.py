@@ -91,10 +91,10 @@ class LiveSlurm:
                 source = self.accounting.window(cluster, window, ended_only=cluster in listed)
                 if pause_s:
                     self._pause(pause_s)
-                asked_s = time.monotonic()
+                queried_s = time.monotonic()
                 yield source
                 nothing = source.rows_read == 0
-                pause_s = 0.0 if nothing and time.monotonic() - asked_s < self._slurm.pause_s else self._slurm.pause_s
+                pause_s = 0.0 if nothing and time.monotonic() - queried_s < self._slurm.pause_s else self._slurm.pause_s
                 days = min(2 * days, max(_WIDEST_DAYS, self._slurm.chunk_days)) if nothing else self._slurm.chunk_days
                 start = window.end
 

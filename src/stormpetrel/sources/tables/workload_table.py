@@ -135,7 +135,7 @@ class _Table:
 
     def sound(self, jobs: pl.DataFrame, *, has_clock: bool) -> pl.DataFrame:
         """The rows that can be true, in the order of submission; the others are told in the notes."""
-        self._tell_odd()
+        self._note_odd()
         good = pl.repeat(True, jobs.height, eager=True)
         for reason, wrong in self._wrong.items():
             if wrong.any():
@@ -150,7 +150,7 @@ class _Table:
             self.notes.append(f"The table tells no dates: its times count from Monday, {FIRST_MONDAY:%Y-%m-%d}.")
         return jobs
 
-    def _tell_odd(self) -> None:
+    def _note_odd(self) -> None:
         for reason, (column, odd) in self._odd.items():
             if odd.any():
                 some = self._rows.filter(odd).head(EXAMPLES).select(LINE, pl.col(column).cast(pl.String)).rows()

@@ -16,8 +16,8 @@ import polars as pl
 from stormpetrel.records.checks import Finding
 from stormpetrel.records.units import format_size
 from stormpetrel.records.unread import PREFIX
-from stormpetrel.store.agreement import REPAIR, disagreement
 from stormpetrel.store.filesystem import filesystem_type, format_disk, is_network
+from stormpetrel.store.identity import REPAIR, disagreement
 from stormpetrel.store.site import Site
 
 EXTRAS: Final = {  # extra: (module that tells, what is missing without it)

@@ -22,10 +22,8 @@ from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_
 from stormpetrel.errors import SettingsError, StoreError, StoreVersionError, UsageError
 from stormpetrel.private_files import write_private, writing_private
 from stormpetrel.store.actions import turn_off_by_file
-from stormpetrel.store.agreement import begin_generation
-from stormpetrel.store.filesystem import writing
-from stormpetrel.store.identity import IDENTITY_FILE
-from stormpetrel.store.ownership import refuse_folder_of_another
+from stormpetrel.store.filesystem import refuse_folder_of_another, writing
+from stormpetrel.store.identity import IDENTITY_FILE, begin_generation
 from stormpetrel.store.site import KEY_FILE, Site, open_site, owner_of, remove_incomplete, state_folder
 from stormpetrel.store.state import STATE_FORMAT, open_state, refuse_network
 from stormpetrel.store.state_tables import ALL_TABLES, meta

@@ -20,8 +20,7 @@ import sqlalchemy as sa
 from stormpetrel.config import load_settings
 from stormpetrel.errors import StateLostError
 from stormpetrel.records.model_families import train_command
-from stormpetrel.store.agreement import agree, follow_state, share_tombstones, standing_of
-from stormpetrel.store.identity import Standing, new_identity, read_identity
+from stormpetrel.store.identity import Standing, agree, follow_state, new_identity, read_identity, share_tombstones, standing_of
 from stormpetrel.store.registry.entries import Entry, entries_in_folders
 from stormpetrel.store.registry.models import Training
 from stormpetrel.store.site import Site, open_site, state_folder

@@ -14,8 +14,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.records.events import OTHER_VALUES
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.traces import LIVE, UNKNOWN
-from stormpetrel.store.agreement import follow_state, standing_of
-from stormpetrel.store.identity import Standing
+from stormpetrel.store.identity import Standing, follow_state, standing_of
 from stormpetrel.store.incidents.incidents import NEWEST_INCIDENTS
 from stormpetrel.store.jobs import last_sightings
 from stormpetrel.store.site import Site

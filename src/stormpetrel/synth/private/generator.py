@@ -18,9 +18,10 @@ import polars as pl
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError, NotEnoughJobsError, UsageError
 from stormpetrel.learn.saving import load_model_bytes, save_model
+from stormpetrel.records.arrays import Ints
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.synth.contract import Wanted
-from stormpetrel.synth.private.layout import CLASSES, MOST_WEEKS, Categories, Ints, Layout
+from stormpetrel.synth.private.layout import CLASSES, MOST_WEEKS, Categories, Layout
 from stormpetrel.synth.private.learning import noisy_tables, settle
 from stormpetrel.synth.private.noise import FROM_SYSTEM, Noise, SystemNoise
 from stormpetrel.synth.sessions.columns import usable

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.records.arrays import Flags, Floats, Ints
 from stormpetrel.synth.private.layout import (
     ACTIVITY_BINS,
     AT_LIMIT,
@@ -51,9 +52,7 @@ from stormpetrel.synth.private.layout import (
     STARTS,
     USERS,
     Categories,
-    Floats,
     Grid,
-    Ints,
     Layout,
 )
 from stormpetrel.synth.workload import STATE, SUBMIT
@@ -62,8 +61,6 @@ PAUSE_S: Final = 3600.0  # a longer gap between two jobs of a user ends a sessio
 WEEK_S: Final = 7 * 86_400.0
 NEARLY: Final = 0.999  # of the limit from which on a run time has reached it
 MINUTE_S: Final = 60.0
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

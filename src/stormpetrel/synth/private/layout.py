@@ -15,14 +15,11 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.records.states import JobState
 from stormpetrel.synth.workload import SIZES, STATE, TIMES, WHERE
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 BUCKETS: Final = 16  # of a column of texts whose words are not public
 # Saved models count cells over this list: a state that no log tells is not in it, and new ones go to the end.

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.records.states import JobState
 from stormpetrel.synth.private.histograms import count_tables
 from stormpetrel.synth.private.layout import (
@@ -31,8 +32,6 @@ from stormpetrel.synth.private.layout import (
     STARTS,
     USERS,
     Categories,
-    Floats,
-    Ints,
     Layout,
 )
 from stormpetrel.synth.private.noise import Noise

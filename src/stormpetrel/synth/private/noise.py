@@ -12,9 +12,8 @@ from fractions import Fraction
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from stormpetrel.records.arrays import Ints
 
 FROM_SYSTEM: Final = "operating system"
 FROM_SEED: Final = "a known seed"

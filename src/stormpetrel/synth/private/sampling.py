@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numba import njit
 
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.synth.private.histograms import (
     PAUSE_S,
     WEEK_S,
@@ -38,9 +39,7 @@ from stormpetrel.synth.private.layout import (
     SPANS,
     STARTS,
     Categories,
-    Floats,
     Grid,
-    Ints,
     Layout,
 )
 from stormpetrel.synth.private.learning import Chances

@@ -14,8 +14,9 @@ from typing import Any, Final, Self
 import numpy as np
 
 from stormpetrel.engine import Progress
+from stormpetrel.records.arrays import Floats
 from stormpetrel.synth.rows.row_generator import RowGenerator
-from stormpetrel.synth.rows.row_table import Floats, Table
+from stormpetrel.synth.rows.row_table import Table
 
 _MOST_VALUES: Final = 2000  # that are distinguished; a column with more is a curve with as many steps
 _EDGE: Final = 1e-6  # how near to 0 and 1 a rank may come: normal scores stay within ±4.8

@@ -20,7 +20,8 @@ from torch.nn import functional
 from torch.optim import Adam
 
 from stormpetrel.errors import UsageError
-from stormpetrel.synth.rows.row_table import Codes, Floats
+from stormpetrel.records.arrays import Floats
+from stormpetrel.synth.rows.row_table import Codes
 from stormpetrel.synth.rows.table_encoding import Encoded, Places
 
 TEMPERATURE: Final = 0.2  # of the Gumbel softmax

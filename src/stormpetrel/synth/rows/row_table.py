@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.synth.workload import ARRAY, KNOWN, STATE, SUBMIT, WAIT, WHO, Workload
 
-Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 INTERVAL: Final = "interval_s"

@@ -14,7 +14,8 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from stormpetrel.synth.rows.row_table import Codes, Floats, Table
+from stormpetrel.records.arrays import Floats
+from stormpetrel.synth.rows.row_table import Codes, Table
 
 Places = npt.NDArray[np.float32]
 

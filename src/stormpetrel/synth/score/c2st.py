@@ -13,7 +13,8 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.learn.metrics import roc_auc
-from stormpetrel.synth.score.fidelity import CORES, HOUR_S, RUNTIME, Floats, same_user
+from stormpetrel.records.arrays import Floats, Matrix
+from stormpetrel.synth.score.fidelity import CORES, HOUR_S, RUNTIME, same_user
 from stormpetrel.synth.workload import Workload
 
 BLOCKS: Final = 5
@@ -23,8 +24,6 @@ MOST: Final = 200_000  # rows of each side; of a longer trace each block keeps i
 _TREES: Final = {"n_estimators": 120, "max_depth": 5, "learning_rate": 0.15, "subsample": 0.8, "tree_method": "hist"}
 # One thread: 200,000 rows take 8 s of CPU with one, and on a busy machine two that wait for each other took five times as much.
 _THREADS: Final = 1
-
-Matrix = npt.NDArray[np.float32]
 
 
 def c2st(real: Workload, synthetic: Workload, *, sequence: bool = False, seed: int = 0) -> float | None:

@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.learn.metrics import roc_auc
-from stormpetrel.synth.score.fidelity import INTERVAL, Floats
+from stormpetrel.records.arrays import Floats
+from stormpetrel.synth.score.fidelity import INTERVAL
 from stormpetrel.synth.workload import SUBMIT, Workload
 
 MOST_QUERIES: Final = 5_000  # rows whose nearest record is looked for, of each side

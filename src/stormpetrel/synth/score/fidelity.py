@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.synth.workload import ARRAY, SUBMIT, WHO, Workload
-
-Floats = npt.NDArray[np.float64]
 
 INTERVAL: Final = "interval_s"
 RUNTIME: Final = "runtime_s"

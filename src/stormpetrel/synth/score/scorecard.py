@@ -106,9 +106,9 @@ def scorecard(
     """
     like = fidelity(real, synthetic)
     row, sequence = (c2st(real, synthetic, sequence=flag, seed=seed) for flag in (False, True))
-    given_away = _copies(real, synthetic, train, held_out, seed)
-    notes = (*like.notes, *_c2st_notes(real, synthetic), *given_away.notes)
-    return Scorecard(Pair(real.height, synthetic.height), like, row, sequence, given_away, notes, floor=floor)
+    disclosure = _copies(real, synthetic, train, held_out, seed)
+    notes = (*like.notes, *_c2st_notes(real, synthetic), *disclosure.notes)
+    return Scorecard(Pair(real.height, synthetic.height), like, row, sequence, disclosure, notes, floor=floor)
 
 
 def floor_scorecard(odd: Workload, even: Workload, *, seed: int = 0) -> Scorecard:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.states import JobState
 from stormpetrel.synth.workload import ARRAY, KNOWN, SIZES, STATE, SUBMIT, TIMES, WHERE, WHO, Workload
 
@@ -96,7 +97,6 @@ def _overruns_are_timeouts(jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]
     return named, [f"{count:,} {'job' if count == 1 else 'jobs'} ran beyond the limit under another state: learnt as time-outs."]
 
 
-Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 OTHER: Final = "other"

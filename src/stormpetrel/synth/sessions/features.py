@@ -13,11 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.synth.sessions.columns import Coding, Encoded
 from stormpetrel.synth.sessions.kernel import LONG_AGO_S, NOTHING_YET, left_per_job, smoothed_gaps
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 LONGEST_PAUSE_S: Final = 3600.0  # a longer gap between two jobs of a user ends a session
 SHORTEST_PAUSE_S: Final = 60.0

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.engine import Progress
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.synth.sessions.columns import Coding, Encoded, encode
 from stormpetrel.synth.sessions.features import (
     Circumstances,
@@ -26,9 +26,6 @@ from stormpetrel.synth.sessions.features import (
 from stormpetrel.synth.sessions.leaf_forest import LeafForest, grow
 from stormpetrel.synth.sessions.plan import DAY_S, SessionBook, block_length_s, growth_of
 from stormpetrel.synth.workload import ARRAY, KNOWN, Workload
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _RATIO_WEIGHT: Final = 0.5  # of run time ÷ limit among what the outcome's trees explain
 

@@ -15,13 +15,10 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.arrays import Floats, Ints
 from stormpetrel.synth.contract import Wanted
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 DAY_S: Final = 86_400.0
 WEEK_S: Final = 7 * DAY_S

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 TAIL: Final = 0.05
 _MOST_KEPT: Final = 2048

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from stormpetrel import __version__
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes, save_model
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.detector.calibration import TAIL, Calibration, Tail, excess_of, least_scale_of
 from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty
@@ -32,7 +33,6 @@ from stormpetrel.traces.detector.reconstruction import Reconstruction
 from stormpetrel.traces.detector.statistics import movement, over_threads, thread_statistics, top_mean
 from stormpetrel.traces.detector.thread_level import ThreadLevel
 
-Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.intp]
 Level = Literal["thread", "job", "node"]
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 SHRINKAGE: Final = 0.2  # share of the diagonal in the covariance
 FLOOR: Final = 0.1  # added to each variance: a column that hardly moved may move a little

@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.traces.detector.layout import LOOK_BACK, Layout, Past, is_after_a_pause
 from stormpetrel.traces.detector.node_level import NodeLevel
 from stormpetrel.traces.detector.statistics import top_mean
 from stormpetrel.traces.detector.thread_level import ThreadLevel
 
-Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.intp]
 Features = Callable[[ThreadLevel, Floats], Floats]  # of nodes, by a thread level and the past of threads

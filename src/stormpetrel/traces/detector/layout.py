@@ -18,10 +18,10 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import MIXED_JOB
 from stormpetrel.records.windows import Windows
 
-Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.intp]
 _SAME_WORK: Final = 0.75  # of a node's threads must run the same jobs as before for its past to count
 Rows = npt.NDArray[np.intp]

@@ -12,11 +12,11 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.traces.detector.distance import Distance
 from stormpetrel.traces.detector.layout import FORGETS, Past
 from stormpetrel.traces.detector.normal_scores import NormalScores
 
-Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _RIDGE: Final = 10.0

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 MOST_KEPT: Final = 1024  # sorted values per column: enough for a score to the second digit
 LARGEST: Final = 12.0  # a score beyond which nothing is odder

@@ -13,7 +13,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
+
 Numbers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 

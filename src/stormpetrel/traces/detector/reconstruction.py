@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from stormpetrel.records.arrays import Floats
 
 _MOST_LEARNT: Final = 8_000
 _AT_ONCE: Final = 8_192

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import MODES, OTHER
 
-Floats = npt.NDArray[np.float64]
 Rates = npt.NDArray[np.floating[Any]]
 Groups = npt.NDArray[np.intp]
 

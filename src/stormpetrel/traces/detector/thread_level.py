@@ -12,12 +12,12 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.traces.detector.distance import Distance
 from stormpetrel.traces.detector.layout import FORGETS, Layout, Past
 from stormpetrel.traces.detector.normal_scores import LARGEST, NormalScores
 from stormpetrel.traces.detector.statistics import medians
 
-Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _FEWEST_OF_TYPE: Final = 64  # calm windows of a job type before it has an expectation of its own

@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import IOWAIT, MODES
 from stormpetrel.traces.detector.distance import Distance
 from stormpetrel.traces.detector.normal_scores import NormalScores
 from stormpetrel.traces.detector.reconstruction import Reconstruction
 from stormpetrel.traces.detector.statistics import MOVEMENT_COLUMNS, THREAD_COLUMNS, movement, over_threads
 
-Floats = npt.NDArray[np.float64]
 Rates = npt.NDArray[np.floating[Any]]
 
 COMPONENTS: Final = 16

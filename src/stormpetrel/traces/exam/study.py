@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.learn.metrics import roc_auc
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import USER
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.traces.campaign_splits import SplitWindows
@@ -32,7 +33,6 @@ from stormpetrel.traces.exam.baselines import Baseline, WindowsOfNodes, fitted_b
 from stormpetrel.traces.faults.bench import BENCH
 from stormpetrel.traces.faults.contract import SEVERITIES, Fault, Severity, inject
 
-Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 DETECTOR: Final = "detector"

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import MODES
 
 Severity = Literal["mild", "moderate", "severe"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("mild", "moderate", "severe")
 
-Floats = npt.NDArray[np.float64]
 FaultFunction = Callable[[Floats, Severity, int], Floats]
 
 _SUM_TOLERANCE: Final = 1e-3

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import IOWAIT, OTHER, SYSTEM, USER
-from stormpetrel.traces.faults.contract import Floats, Severity
+from stormpetrel.traces.faults.contract import Severity
 
 
 @dataclass(frozen=True, slots=True)

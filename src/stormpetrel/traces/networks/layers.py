@@ -118,8 +118,8 @@ class AutoencoderNetwork(nn.Module):
             return z
         if graphs is None:
             raise ValueError("message passing needs to know which windows belong together")
-        heard: Tensor = self.message_passing(z, graphs)
-        return heard
+        received: Tensor = self.message_passing(z, graphs)
+        return received
 
     def forward(self, rates: Tensor, graphs: Graphs | None = None) -> Tensor:
         """(windows, steps, 4) -> (windows, steps, 4)."""

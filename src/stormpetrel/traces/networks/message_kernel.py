@@ -132,7 +132,7 @@ def _pass_messages(
     for graph in range(first.size - 1):
         here, behind = first[graph], first[graph + 1]
         threads = behind - here
-        z_here, heard_here, activation_here = z[here:behind], heard[:threads], activation[:threads]
+        z_here, received_here, activation_here = z[here:behind], heard[:threads], activation[:threads]
         _linear(z_here, receiver, receiver_bias, received[:threads])  # A z_i + b: (threads, units)
         _linear(z_here, sender, nothing, sent[:threads])  # B z_j: (threads, units)
         sent_across = sent_flat[: units * threads].reshape(units, threads)
@@ -143,10 +143,10 @@ def _pass_messages(
         for thread in range(threads):
             _weights(received[thread], sent_across, weight, weight_bias[0], alpha[:threads])
             alpha[thread] = _ZERO  # no thread hears itself, so one alone hears nothing
-            _message(alpha[:threads], z_across, share, heard_here[thread, size:])
+            _message(alpha[:threads], z_across, share, received_here[thread, size:])
             for place in range(size):
-                heard_here[thread, place] = z_here[thread, place]
-        _linear(heard_here, hidden, hidden_bias, activation_here)
+                received_here[thread, place] = z_here[thread, place]
+        _linear(received_here, hidden, hidden_bias, activation_here)
         for thread in range(threads):
             for place in range(inner):
                 activation_here[thread, place] = max(activation_here[thread, place], _ZERO)

@@ -12,8 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.alarms.acts import with_acts
-from stormpetrel.alarms.silences import Silences
+from stormpetrel.alarms.acts import Silences, with_acts
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.records.actions.acts import Act, ActState, Arming, Mode
 from stormpetrel.records.actions.policies import OF_RISK, Action, Policy

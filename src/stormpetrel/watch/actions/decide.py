@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.alarms.silences import Silences
+from stormpetrel.alarms.acts import Silences
 from stormpetrel.errors import UsageError
 from stormpetrel.records.actions.acts import Act, ActState, Mode, check_node
 from stormpetrel.records.actions.policies import Action, Policy

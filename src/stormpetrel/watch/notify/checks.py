@@ -18,7 +18,7 @@ from stormpetrel.records.incidents import Message
 from stormpetrel.records.routes import EMAIL, Route
 from stormpetrel.store.site import Site
 from stormpetrel.watch.notify.outbox import make_receiver
-from stormpetrel.watch.notify.receivers.http_post import address_of
+from stormpetrel.watch.notify.receivers.receiver import address_of
 
 _CHECK: Final = "messages"
 _PATIENCE_S: Final = 3.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
-from stormpetrel.alarms.silences import Silences
+from stormpetrel.alarms.acts import Silences
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.store.site import Site
 from stormpetrel.watch.logs import Log

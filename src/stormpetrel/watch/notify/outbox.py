@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from stormpetrel.alarms.acts import with_acts
+from stormpetrel.alarms.acts import Silences, with_acts
 from stormpetrel.alarms.notices import concerns, due_messages, is_over, make_delivery, trial_notice
-from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.incidents import Incident, Message, MessageKind, MessageState
 from stormpetrel.records.routes import ALERTMANAGER, WEBHOOK, Route
 from stormpetrel.store.site import Site

@@ -17,9 +17,9 @@ from typing import Final, Protocol
 
 import polars as pl
 
+from stormpetrel.alarms.acts import Silences
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.alarms.silences import Silences
 from stormpetrel.lifecycle.trace_models import TraceModel
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from stormpetrel.errors import SourceUnavailableError, StormpetrelError, UsageError
 from stormpetrel.faces.cli.ingest.events import ingest_events
 from stormpetrel.faces.cli.options import Context
-from stormpetrel.faces.cli.sql import sql
+from stormpetrel.faces.cli.store import sql
 from stormpetrel.ingest import events as event_ingest
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.store.events.series import series_of

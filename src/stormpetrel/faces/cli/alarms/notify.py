@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from stormpetrel.answers.alarms.deliveries import deliveries, try_routes
-from stormpetrel.answers.schemas.deliveries import DeliveryLine, DeliveryList, DeliveryQuestion, RouteTrial, TrialReceipt
+from stormpetrel.answers.schemas.incident import DeliveryLine, DeliveryList, DeliveryQuestion, RouteTrial, TrialReceipt
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import Json
 from stormpetrel.faces.cli.output import emit, format_time, plain

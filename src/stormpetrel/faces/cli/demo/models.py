@@ -10,7 +10,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Final
 
-from stormpetrel.answers.cluster.scoring import score_events
+from stormpetrel.answers.cluster.alarms import score_events
 from stormpetrel.answers.schemas.events import ScoredAlarm
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import ModelError

@@ -14,7 +14,7 @@ from stormpetrel.faces.cli.options import Json, Plot, Workers
 from stormpetrel.faces.cli.output import emit, plain, show_table
 from stormpetrel.faces.cli.progress import share_spinner
 from stormpetrel.faces.report.blocks import Drawing, Section
-from stormpetrel.faces.report.event_quality_tables import failures, outages_table, quality_table
+from stormpetrel.faces.report.events_section import failures, outages_table, quality_table
 from stormpetrel.faces.report.page import write_page
 from stormpetrel.figures.event_quality import model_comparison, recall_by_outage
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.cluster.scoring import score_events
+from stormpetrel.answers.cluster.alarms import score_events
 from stormpetrel.answers.schemas.events import EventScoring, ScoredAlarm
 from stormpetrel.answers.schemas.registry import NewTraining
 from stormpetrel.answers.site.registry import train_events

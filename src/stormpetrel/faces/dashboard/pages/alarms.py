@@ -16,8 +16,7 @@ from stormpetrel.answers.alarms.acts import act_on_incident
 from stormpetrel.answers.alarms.deliveries import deliveries
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentList, IncidentQuestion
-from stormpetrel.answers.schemas.deliveries import DeliveryQuestion
-from stormpetrel.answers.schemas.incident import LONGEST_NOTE
+from stormpetrel.answers.schemas.incident import LONGEST_NOTE, DeliveryQuestion
 from stormpetrel.answers.viewer import MANAGE, current_viewer
 from stormpetrel.errors import NotThereError, StormpetrelError, UsageError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head

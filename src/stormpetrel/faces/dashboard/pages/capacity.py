@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, dcc, html
 
 from stormpetrel.answers.cluster.capacity import capacity_answer
-from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
+from stormpetrel.answers.schemas.cluster import Capacity, CapacityQuestion
 from stormpetrel.answers.viewer import READ
 from stormpetrel.events.capacity.capacity import MOST_CORES, CapacitySource, Outlook
 from stormpetrel.events.capacity.text import wait_text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
-from stormpetrel.answers.schemas.verdicts import LONGEST_CASE, CaseLine, NewCaseAnswer
+from stormpetrel.answers.schemas.alarms import LONGEST_CASE, CaseLine, NewCaseAnswer
 from stormpetrel.answers.viewer import MANAGE, current_viewer
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.dashboard.blocks import card, notice, page_head

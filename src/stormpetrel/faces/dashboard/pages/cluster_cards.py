@@ -18,7 +18,7 @@ from stormpetrel.faces.dashboard.tables import TableColumn, numbers, sortable_ta
 from stormpetrel.figures.cluster.background import background_height
 from stormpetrel.figures.cluster.counts import counts_height
 from stormpetrel.figures.cluster.drawn import background_over_time, counts_over_time, has_forecast, on_wall, score_over_time
-from stormpetrel.figures.time_spans import NAMES
+from stormpetrel.figures.time_axis import NAMES
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.store.source_health import format_span
 

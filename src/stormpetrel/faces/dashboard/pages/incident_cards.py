@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.schemas.alarms import IncidentLine
-    from stormpetrel.answers.schemas.deliveries import DeliveryLine
     from stormpetrel.answers.schemas.incident import (
+        DeliveryLine,
         IncidentActLine,
         IncidentAnswer,
         IncidentFigure,

@@ -20,7 +20,7 @@ from stormpetrel.answers.history.model_quality import (
     quality_frames,
     usual_moment,
 )
-from stormpetrel.answers.schemas.quality import QualityQuestion
+from stormpetrel.answers.schemas.history import QualityQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from dash import html
 
-from stormpetrel.answers.nodes.window_traces import window_traces
+from stormpetrel.answers.nodes.traces import window_traces
 from stormpetrel.answers.schemas.nodes import ScoredWindow, WindowTraces
 from stormpetrel.faces.dashboard.blocks import card, notice, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen

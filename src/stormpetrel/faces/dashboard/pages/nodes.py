@@ -26,7 +26,7 @@ from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import node_cards as cards
-from stormpetrel.faces.dashboard.pages import node_finding_cards as finding_cards
+from stormpetrel.faces.dashboard.pages import node_cards as finding_cards
 from stormpetrel.faces.dashboard.pages.node_trace import MODE_LABELS, trace_part
 from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.schemas.alarms import IncidentLine
-    from stormpetrel.answers.schemas.health import HealthSource
-    from stormpetrel.answers.schemas.now import NowAnswer, NowHour
+    from stormpetrel.answers.schemas.health import HealthSource, NowAnswer, NowHour
     from stormpetrel.answers.viewer import Viewer
 
 _LEVELS: Final = {

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from dash import Dash, html
 
 from stormpetrel.answers.alarms.rehearsal import delay_text, last_rehearsal
-from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer, RehearsedFault
+from stormpetrel.answers.schemas.alarms import RehearsalAnswer, RehearsedFault
 from stormpetrel.faces.dashboard.blocks import card, notice, page_head, stat, stats
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.tables import TableColumn, status_chip, text_table

@@ -12,9 +12,8 @@ import polars as pl
 from dash import Dash, Input, html
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.history.changes import site_changes
-from stormpetrel.answers.history.trends import MIN_JOBS, PERIODS, TrendFrames, group_names, trend_frames
-from stormpetrel.answers.schemas.trends import TrendsQuestion
+from stormpetrel.answers.history.trends import MIN_JOBS, PERIODS, TrendFrames, group_names, site_changes, trend_frames
+from stormpetrel.answers.schemas.history import TrendsQuestion
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling

@@ -13,7 +13,7 @@ from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.history.waste import HOUR_S, policy_answer, policy_point, policy_text, waste_answer, waste_weeks
-from stormpetrel.answers.schemas.waste import (
+from stormpetrel.answers.schemas.history import (
     CancelPolicy,
     PolicyPoint,
     PolicyQuestion,

@@ -13,8 +13,7 @@ from typing import Any, Final
 from stormpetrel.alarms.notices import Delivery, Notice
 from stormpetrel.records.incidents import MessageKind
 from stormpetrel.records.routes import Route
-from stormpetrel.watch.notify.receivers.http_post import HttpPost
-from stormpetrel.watch.notify.receivers.receiver import ID_HEADER, REPEAT_HEADER
+from stormpetrel.watch.notify.receivers.receiver import ID_HEADER, REPEAT_HEADER, HttpPost
 
 ALERT_NAME: Final = "StormpetrelIncident"
 TRIAL_NAME: Final = "StormpetrelTest"

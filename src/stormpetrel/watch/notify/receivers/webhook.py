@@ -19,8 +19,7 @@ from stormpetrel.alarms.notices import Delivery
 from stormpetrel.errors import SettingsError
 from stormpetrel.records.incidents import MessageKind
 from stormpetrel.records.routes import Route
-from stormpetrel.watch.notify.receivers.http_post import HttpPost
-from stormpetrel.watch.notify.receivers.receiver import ID_HEADER, REPEAT_HEADER
+from stormpetrel.watch.notify.receivers.receiver import ID_HEADER, REPEAT_HEADER, HttpPost
 
 DEFAULT: Final[dict[str, Any]] = {"text": "{text}"}  # what Slack and Mattermost understand
 _PLACE: Final = re.compile(r"\{([a-z_]+)\}")

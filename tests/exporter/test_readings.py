@@ -1,7 +1,7 @@
 """What the node as a whole uses: pressure, memory, disks and networks, under node_exporter's names."""
 
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.node_readings import NODE_FIGURES, NodeReader
+from stormpetrel.exporter.readings import NODE_FIGURES, NodeReader
 from tests.exporter.made import FakeNode, figures_of, text_of
 
 

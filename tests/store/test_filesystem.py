@@ -7,8 +7,8 @@ import os
 import pytest
 
 from stormpetrel.errors import SettingsError
-from stormpetrel.store import ownership
-from stormpetrel.store.ownership import (
+from stormpetrel.store import filesystem
+from stormpetrel.store.filesystem import (
     owner_other_than_us,
     refuse_folder_of_another,
     refuse_writable_by_everybody,
@@ -38,8 +38,8 @@ def folder(tmp_path):
 @pytest.fixture
 def as_another(monkeypatch):
     """Let the files of this test belong to somebody who is neither us nor root."""
-    monkeypatch.setattr(ownership.os, "geteuid", lambda: os.getuid() + 4321)
-    monkeypatch.setattr(ownership, "_ROOT", -1)
+    monkeypatch.setattr(filesystem.os, "geteuid", lambda: os.getuid() + 4321)
+    monkeypatch.setattr(filesystem, "_ROOT", -1)
 
 
 def test_a_site_of_ours_that_others_can_only_read_is_ours(folder):
@@ -79,7 +79,7 @@ def test_bits_that_nobody_can_get_at_do_not_count(folder, closed):
 @pytest.mark.usefixtures("as_another")
 def test_a_folder_of_somebody_else_is_told_with_its_owner(folder):
     assert "belongs to" in who_else_can_write(folder, FILE)
-    assert owner_other_than_us(folder, FILE) == ownership.user_name(os.getuid())
+    assert owner_other_than_us(folder, FILE) == filesystem.user_name(os.getuid())
 
 
 def test_a_link_counts_as_what_it_points_to(folder, tmp_path):
@@ -109,4 +109,4 @@ def test_no_site_is_made_in_an_empty_folder_of_somebody_else(tmp_path):
 
 
 def test_a_number_without_a_name_is_told_as_a_number():
-    assert ownership.user_name(4_000_000_001) == "uid 4000000001"
+    assert filesystem.user_name(4_000_000_001) == "uid 4000000001"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.answers.site import upkeep
+from stormpetrel.answers.site import administration
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, UsageError
 from tests.answers.live_sites import put_jobs
@@ -20,38 +20,38 @@ def site(tmp_path):
 
 
 def test_compaction_names_every_table_with_its_files(site):
-    tables = upkeep.compact_tables(site, LOCAL).tables
+    tables = administration.compact_tables(site, LOCAL).tables
     assert "jobs" in {table.table for table in tables} and all(table.files_after <= table.files_before for table in tables)
 
 
 def test_a_user_is_forgotten_and_jobs_to_come_are_refused_unless_only_the_past_is_meant(site):
-    assert upkeep.forget_user(site, LOCAL, "kim", past_only=True).model_dump() == {"deleted": 2, "future": "kept"}
-    assert upkeep.forget_user(site, LOCAL, "ada").model_dump() == {"deleted": 3, "future": "refused"}
+    assert administration.forget_user(site, LOCAL, "kim", past_only=True).model_dump() == {"deleted": 2, "future": "kept"}
+    assert administration.forget_user(site, LOCAL, "ada").model_dump() == {"deleted": 3, "future": "refused"}
 
 
 def test_how_long_jobs_are_kept_is_that_of_the_site_where_nobody_says(site):
     with pytest.raises(UsageError):
-        upkeep.delete_old_jobs(site, LOCAL)
-    assert upkeep.delete_old_jobs(site, LOCAL, days=1).deleted == 5
+        administration.delete_old_jobs(site, LOCAL)
+    assert administration.delete_old_jobs(site, LOCAL, days=1).deleted == 5
 
 
 def test_a_backup_is_as_large_as_its_file(site, tmp_path):
-    receipt = upkeep.back_up(site, LOCAL, tmp_path / "site.tar")
+    receipt = administration.back_up(site, LOCAL, tmp_path / "site.tar")
     assert receipt.bytes == (tmp_path / "site.tar").stat().st_size > 0
 
 
 def test_a_site_that_is_whole_has_nothing_to_repair(tmp_path):
     make_site(tmp_path / "whole").close()
-    receipt = upkeep.repair_site(tmp_path / "whole", LOCAL)
+    receipt = administration.repair_site(tmp_path / "whole", LOCAL)
     assert not receipt.rebuilt and receipt.gone == []
 
 
 def test_a_user_may_do_none_of_it(site, tmp_path):
     kim = Viewer("kim", is_admin=False)
     for act in (
-        lambda: upkeep.forget_user(site, kim, "ada"),
-        lambda: upkeep.back_up(site, kim, tmp_path / "stolen.tar"),
-        lambda: upkeep.repair_site(tmp_path / "site", kim),
+        lambda: administration.forget_user(site, kim, "ada"),
+        lambda: administration.back_up(site, kim, tmp_path / "stolen.tar"),
+        lambda: administration.repair_site(tmp_path / "site", kim),
     ):
         with pytest.raises(AccessError):
             act()
