@@ -10,8 +10,8 @@ from stormpetrel.faces.dashboard.pages import job_sections as sections
 GIB = 1 << 30
 PIECE = Advice(
     column="req_mem_bytes", now=64 * GIB, proposed=24 * GIB, sentence="24 GB of memory would do instead of 64 GB.",
-    evidence=["x"], support=20, kind="same user", saves=True, risk_before=0.61, risk_after=0.09, line="#SBATCH --mem=24G", wait_before_s=10800.0,
-    wait_after_s=720.0, core_hours_saved=12.5, mem_update="#SBATCH --mem-update=50@30",
+    evidence=["x"], support=20, kind="same user", saves=True, risk_before=0.61, risk_after=0.09, line="#SBATCH --mem=24G",
+    wait_before_s=10800.0, wait_after_s=720.0, core_hours_saved=12.5, mem_update="#SBATCH --mem-update=50@30",
 )  # fmt: skip
 
 
