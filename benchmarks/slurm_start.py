@@ -102,14 +102,14 @@ def record(name: str) -> None:
         ).splitlines()
     kept = []
     for row in rows:
-        job, name, submit, start, end, state = row.split("|")
+        job, job_name, submit, start, end, state = row.split("|")
         if job in submitted and state == "COMPLETED":
             at, estimate = estimates.get(job, (None, None))
             cpus, minutes, _ = submitted[job]
             kept.append(
                 (
                     int(job),
-                    name,
+                    job_name,
                     cpus,
                     60 * minutes,
                     submit,
