@@ -116,7 +116,7 @@ def of_site(folder: Path) -> dict[str, Any]:
     with open_site(folder) as site:
         now = site.now()
         past = site.jobs.read_jobs(until=now).collect()
-        predictor, outlook = load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT]), site_outlook(site, past, now)
+        predictor, outlook = load_predictor(site, now=now, moments=[Moment.SUBMIT]), site_outlook(site, now)
         assert outlook is not None, "this site has no models of needs and waits: stormpetrel jobs train"
         open_jobs = past.filter(pl.col("state").is_in([str(state) for state in UNFINISHED]))
         return shares(advised(open_jobs, past, predictor, outlook, now)) | {"open": open_jobs.height, "at": now.isoformat()}

@@ -4,6 +4,8 @@
     python -m benchmarks.traces_faults --campaigns exathlon             # real runs, split by span of time
     python -m benchmarks.traces_faults --seeds 10 --promised-only       # simulated: promised and realised shares alone
     python -m benchmarks.traces_faults --seeds 10 --only kmeans --keep DIR   # detector and kmeans anew, the rest as it was
+    python -m benchmarks.traces_faults --spoilt 0 0.05 0.1 --campaigns exathlon --seeds 3   # unlabelled faults in training
+    python -m benchmarks.traces_faults --examples --campaigns exathlon --seeds 2   # faults of examples/, on both
 
 Per fault and severity the ROC area and the recall at one false alarm per node and day, for node windows. The first four campaigns
 of each seed teach (an hour each); the fifth, later one, is judged.
@@ -15,18 +17,25 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from stormpetrel.records.windows import Windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set, simulate_campaign
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
-from stormpetrel.traces.exam.study import CEILING, VISIBLE, FaultStudy, run_fault_study
+from stormpetrel.traces.detector.layout import Layout
+from stormpetrel.traces.exam.study import CEILING, DETECTOR, VISIBLE, FaultStudy, run_fault_study
 from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
-from stormpetrel.traces.faults.contract import Fault
+from stormpetrel.traces.faults.contract import SEVERITIES, Fault, inject, load_faults
 
 RESULTS: Final = Path(__file__).parent / "results"
+EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "trace_faults.py"
+EXAMPLE_FAULTS: Final = (
+    "memory_bandwidth", "cron_storm", "irq_storm", "desynchronised_ranks", "lagging_samples", "numa_imbalance", "creeping_leak",
+)  # fmt: skip
 NODES, THREADS, TRAIN_MINUTES = 5, 32, 60.0
 
 
@@ -62,6 +71,7 @@ def figures(study: FaultStudy) -> dict[str, Any]:
         },
         "calm_windows": study.calm_windows,
         "spans": study.spans,
+        "windows_per_second": study.windows_per_second,
     }
 
 
@@ -142,17 +152,24 @@ def main() -> None:
         help="judge the detector and these baselines alone; others and ceilings stay as the last whole run has them",
     )
     parser.add_argument("--keep", type=Path, help="folder for the figures of each seed; those that are there are not made again")
+    parser.add_argument("--examples", action="store_true", help="the faults of examples/trace_faults.py in place of the bench")
+    parser.add_argument(
+        "--spoilt", type=float, nargs="*", help="shares of the training windows that hold a fault nobody labelled"
+    )
     parser.add_argument("--promised-only", action="store_true", help="no faults: only which share of calm windows is flagged")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--results-name", default=None)
     options = parser.parse_args()
     faults = TUNED if options.tuned_only else BENCH
     began = time.monotonic()
+    if options.examples:
+        examples(options, began)
+        return
+    if options.spoilt:
+        spoilt_training(options, began)
+        return
     if options.campaigns:
-        from stormpetrel.sources.trace_files import read_campaigns
-
-        split = split_traces(read_campaigns([options.campaigns]), Cut())
-        study = figures(run_fault_study(split, faults, references=options.only))
+        study = of_runs(options, faults)
         if options.only is not None:
             study = beside_references(study, last_results("traces_faults_real.json"))
         show(study["mean"])
@@ -175,6 +192,64 @@ def main() -> None:
     show(result["mean"]["tuned" if options.tuned_only else "all"])
     levels = result["promised_levels"].items()
     show_promised({level: {share: value["mean"] for share, value in shares.items()} for level, shares in levels})
+
+
+def examples(options: argparse.Namespace, began: float) -> None:
+    """The faults of the examples on real runs and on simulated seeds, in one file of results."""
+    faults = load_faults([f"{EXAMPLES}:{name}" for name in EXAMPLE_FAULTS], ())
+    studies = {
+        f"seed {seed}": of_seed(options, seed, faults) for seed in range(options.first_seed, options.first_seed + options.seeds)
+    }
+    if options.campaigns:
+        studies["real"] = of_runs(options, faults)
+    for name, study in studies.items():
+        print(name)
+        show(study["mean"])
+    write(options, "traces_faults_examples.json", {"studies": studies, "seconds": round(time.monotonic() - began)})
+
+
+def spoilt_training(options: argparse.Namespace, began: float) -> None:
+    """What it costs the detector if some of what it learns as calm holds faults: mean over all cells, simulated and real."""
+    splits = {
+        f"seed {seed}": simulated(seed, options.minutes) for seed in range(options.first_seed, options.first_seed + options.seeds)
+    }
+    if options.campaigns:
+        splits["real"] = runs(options)
+    result: dict[str, dict[str, Any]] = {}
+    for name, split in splits.items():
+        for share in options.spoilt:
+            train, validation = (with_faults(windows, share) for windows in (split.train, split.validation))
+            changed = replace(split, train=train, validation=validation)
+            study = run_fault_study(changed, BENCH, most_nodes=options.nodes_per_fault, references=())
+            cells = [found[DETECTOR] for severities in study.figures.values() for found in severities.values()]
+            means = {figure: float(np.mean([getattr(cell, figure) for cell in cells])) for figure in ("roc_auc", "recall")}
+            flagged = {str(promised): value for promised, value in study.promised.items()}
+            result.setdefault(name, {})[str(share)] = {**means, "promised": flagged}
+            print(name, share, means, flagged, flush=True)
+    write(options, "traces_faults_spoilt.json", {"studies": result, "seconds": round(time.monotonic() - began)})
+
+
+def with_faults(windows: Windows, share: float) -> Windows:
+    """The windows with a fault of the bench, of any severity, in a share of the node windows; nobody labels them."""
+    layout, rng, rates = Layout.of(windows), np.random.default_rng(17), windows.rates.copy()
+    for node in rng.choice(layout.nodes, round(share * layout.nodes), replace=False):
+        rows = np.flatnonzero(layout.node == node)
+        fault, severity = BENCH[rng.integers(len(BENCH))], SEVERITIES[rng.integers(len(SEVERITIES))]
+        if rows.size:
+            rates[rows] = inject(fault, rates[rows].transpose(1, 0, 2), severity, int(node)).transpose(1, 0, 2)
+    return replace(windows, rates=rates)
+
+
+def of_runs(options: argparse.Namespace, faults: Sequence[Fault]) -> dict[str, Any]:
+    """The study of recorded runs."""
+    return figures(run_fault_study(runs(options), faults, references=options.only))
+
+
+def runs(options: argparse.Namespace) -> SplitWindows:
+    """Recorded runs, split by span of time."""
+    from stormpetrel.sources.trace_files import read_campaigns
+
+    return split_traces(read_campaigns([options.campaigns]), Cut())
 
 
 def of_seed(options: argparse.Namespace, seed: int, faults: Sequence[Fault]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Known regions and the index of past windows, measured.
 
 python -m benchmarks.traces_regions [--index] [--naming] [--seeds 10] -> benchmarks/results/traces_regions.json
+python -m benchmarks.traces_regions --index --sizes 10000000    # one more size; the others stay as they are
 
 --index: recall of the ten nearest and queries per second of the inverted index beside the exact one, on embeddings of simulated
 windows by the shipped encoder, spread out to 10^5, 3·10^5 and 10^6 vectors by noise of a tenth of their scale. --naming: a region
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ from stormpetrel.records.windows import Windows, cut_windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.traces.regions import Regions, fit_region
 from stormpetrel.traces.shipped import load_shipped
-from stormpetrel.traces.vector_index import PROBES, ExactIndex, IvfIndex
+from stormpetrel.traces.vector_index import PROBES, ExactIndex, IvfIndex, Vectors
 
 RESULTS = Path(__file__).parent / "results" / "traces_regions.json"
 SIZES = (100_000, 300_000, 1_000_000)
 QUERIES = 200
+PART = 1_000_000 + QUERIES
 
 
 def campaign(seed: int) -> Windows:
@@ -35,15 +38,24 @@ def campaign(seed: int) -> Windows:
     return cut_windows(simulate_campaign(CampaignSpec(name=f"c{seed}", nodes=10, threads_per_node=32, minutes=30, seed=seed)))
 
 
-def measure_index() -> list[dict[str, Any]]:
+def spread_out(seen: Vectors, size: int, rng: np.random.Generator) -> Vectors:
+    """So many vectors around some embeddings, a million at a time."""
+    parts = []
+    for first in range(0, size, PART):
+        count = min(PART, size - first)
+        noise = 0.1 * seen.std(axis=0) * rng.standard_normal((count, seen.shape[1]))
+        parts.append((seen[rng.integers(len(seen), size=count)] + noise).astype(np.float32))
+    return np.concatenate(parts)
+
+
+def measure_index(sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Recall and speed by size."""
     scorer = load_shipped(threads=1).scorer
     seen = np.concatenate([scorer.embed(campaign(seed)) for seed in range(3)])
     rng = np.random.default_rng(0)
     rows = []
-    for size in SIZES:
-        noise = 0.1 * seen.std(axis=0) * rng.standard_normal((size + QUERIES, seen.shape[1]))
-        vectors = (seen[rng.integers(len(seen), size=size + QUERIES)] + noise).astype(np.float32)
+    for size in sizes:
+        vectors = spread_out(seen, size + QUERIES, rng)
         past, queries = vectors[:size], vectors[size:]
         began = time.process_time()
         fast = IvfIndex(past)
@@ -92,10 +104,12 @@ def main() -> None:
     parser.add_argument("--index", action="store_true")
     parser.add_argument("--naming", action="store_true")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="vectors in the index")
     chosen = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if chosen.index or not chosen.naming:
-        results["index"] = measure_index()
+        before = [row for row in results.get("index", ()) if row["vectors"] not in chosen.sizes]
+        results["index"] = sorted([*before, *measure_index(chosen.sizes)], key=lambda row: row["vectors"])
     if chosen.naming or not chosen.index:
         results["naming"] = measure_naming(chosen.seeds)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")

@@ -218,6 +218,7 @@ _SCORERS: Final = {
     "iforest": "Isolation Forest",
     "pca": "PCA reconstruction",
     "knn": "kNN on PCA",
+    "kmeans": "KMeansAD",
     "iowait": "mean iowait",
     "ceiling": "ceiling",
 }
@@ -250,6 +251,36 @@ def trace_fault_cells() -> str:
             rows.append((code(fault), severity, *_cell(simple), *_cell(here)))
     words = ("detector", "recall", "best baseline", "ceiling")
     return table(("fault", "severity", *(f"simulated: {word}" for word in words), *(f"real: {word}" for word in words)), rows)
+
+
+def trace_example_faults() -> str:
+    """The faults of examples/trace_faults.py: ROC area of the detector, of the best baseline, and the ceiling, fault by fault."""
+    studies = measured("traces_faults_examples")["studies"]
+    rows = []
+    for fault, severities in studies["real"]["faults"].items():
+        for severity in severities:
+            cells: list[str] = []
+            for name in studies:
+                found = studies[name]["faults"][fault][severity]
+                others = {key: value["roc_auc"] for key, value in found.items() if key not in ("detector", "ceiling")}
+                best = max(others, key=lambda key: others[key])
+                numbers = (found["detector"]["roc_auc"], others[best], found["ceiling"]["roc_auc"])
+                own, other, ceiling = (_number(number, 3) for number in numbers)
+                cells += [own, f"{other} ({_SCORERS[best]})", ceiling]
+            rows.append((code(fault), severity, *cells))
+    means = [studies[name]["mean"] for name in studies]
+    last = [
+        cell
+        for mean in means
+        for cell in (
+            _number(mean["detector"], 3),
+            _number(max(value for key, value in mean.items() if key not in ("detector", "ceiling")), 3),
+            _number(mean["ceiling"], 3),
+        )
+    ]
+    rows.append(("mean, visible cells", "", *last))
+    heads = [f"{name}: {word}" for name in studies for word in ("detector", "best baseline", "ceiling")]
+    return table(("fault", "severity", *heads), rows)
 
 
 def _cell(found: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -302,4 +333,5 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "trace-scale": trace_scale,
     "trace-exam": trace_exam,
     "trace-fault-cells": trace_fault_cells,
+    "trace-example-faults": trace_example_faults,
 }

@@ -29,6 +29,7 @@ def test_a_region_whose_examples_are_calm_windows_themselves_holds_nothing():
     examples = np.repeat(CALM[:1], 3, axis=0)
     region = fit_region("nothing", examples, [1, 2, 3], np.repeat(CALM[:1], 50, axis=0))
     assert region.radius == 0 and (Regions((region,)).names_of(examples).name == "").all()
+    assert region.coverage == 0 and region.calm_inside == 0
 
 
 def test_one_moment_reaches_half_the_way_to_the_calm_windows():

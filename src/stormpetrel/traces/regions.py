@@ -86,8 +86,9 @@ def fit_region(name: str, examples: Embeddings, moments: Sequence[object], calm:
     else:
         farthest = REACH_FACTOR * float(np.quantile(reach, REACH_SHARE))
         radius = farthest if border is None else min(farthest, border)
-    region = Region(name, examples, radius, None if reach is None else float((reach <= radius).mean()), 0.0)
-    inside = float((region.distance(calm) <= radius).mean()) if len(calm) else 0.0
+    holds = radius > 0
+    region = Region(name, examples, radius, None if reach is None else float((reach <= radius).mean() * holds), 0.0)
+    inside = float((region.distance(calm) <= radius).mean()) if len(calm) and holds else 0.0
     return Region(name, examples, radius, region.coverage, inside)
 
 

@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from stormpetrel.errors import ModelError
+from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.records.traces import BAD_IO
 from stormpetrel.records.windows import cut_windows, join_windows
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
-from stormpetrel.traces.detector.detector import TraceDetector
+from stormpetrel.traces.detector.detector import FORMAT_VERSION, TraceDetector
 from stormpetrel.traces.faults.bench import BENCH
 from stormpetrel.traces.faults.contract import inject
 
@@ -90,6 +90,32 @@ def test_labelled_trouble_is_neither_learnt_nor_counted():
         TraceDetector().fit(replace(train, rates=spoilt)).score(campaigns()[1], "node"), detector().score(campaigns()[1], "node")
     )
     assert (detector().score(train, "node")[bad] == 0).all()
+
+
+def test_a_saved_detector_scores_the_same_and_one_of_another_format_is_refused(tmp_path):
+    detector().save(tmp_path / "detector")
+    again, test = TraceDetector.load(tmp_path / "detector"), campaigns()[1]
+    np.testing.assert_array_equal(again.score(test, "node"), detector().score(test, "node"))
+    older = {**detector().metadata(), "format_version": FORMAT_VERSION - 1}
+    with pytest.raises(ModelFormatError, match="this version reads"):
+        TraceDetector.of_content(older, detector().content(), "a folder")
+
+
+def test_what_no_calm_window_has_shown_counts_more_than_what_was_rare():
+    """One thread jumps between nothing and all of system every second: no calm window has such steps."""
+    test = campaigns()[1]
+    seen = detector().observe(test)
+    node = int(np.argmax(seen.layout.node_start_s))
+    rows = np.flatnonzero(seen.layout.node == node)
+    rates = test.rates.copy()
+    rates[rows[0]] = np.array([0.0, 0.0, 0.0, 1.0], dtype=np.float32)
+    rates[rows[0], ::2] = np.array([0.0, 1.0, 0.0, 0.0], dtype=np.float32)  # from nothing to all of it, every second
+    level = detector().levels_.thread
+    changed = detector().changed(seen, rates)
+    novelty = level.novelty(changed.statistics[rows])
+    assert novelty[0] > 2 and np.median(novelty[1:]) < 0.1
+    expected = detector().expect(seen)
+    assert detector().surprise(changed, expected).node[node] > detector().surprise(seen, expected).node[node]
 
 
 def test_too_few_windows_are_refused():

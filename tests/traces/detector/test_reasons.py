@@ -50,6 +50,24 @@ def test_threads_that_stand_still_are_told():
     assert "show the same second again and again since" in found_in(seen, node).sentence
 
 
+def test_threads_that_stopped_are_told_apart_from_those_of_their_job_that_work_on():
+    """Whoever works on differs from its neighbours now, and is no part of the trouble."""
+    test = campaigns()[1]
+    seen = detector().observe(test)
+    layout = seen.layout
+    busy = test.rates[:, :, :2].sum(axis=2).mean(axis=1) > 0.5
+    sizes = np.bincount(layout.work[(layout.work >= 0) & busy & (test.job >= 0)], minlength=len(layout.work_job))
+    rows = np.flatnonzero(layout.work == int(sizes.argmax()))
+    assert rows.size >= 4
+    stopped = rows[: rows.size - rows.size // 4]
+    rates = test.rates.copy()
+    rates[stopped, 40:] = np.array([0.0, 0.0, 0.0, 1.0], dtype=np.float32)
+    finding = found_in(detector().changed(seen, rates), int(layout.node[rows[0]]))
+    assert set(finding.threads) == set(test.cpu[stopped].tolist())
+    assert f"{stopped.size} of {finding.of_threads} threads stand still (user " in finding.sentence
+    assert finding.sentence.endswith(" while their job's other threads work")
+
+
 def test_windows_that_were_odd_in_the_same_way_are_named():
     seen, _, node = with_change(wait_from_step_60)
     finding = found_in(seen, node)

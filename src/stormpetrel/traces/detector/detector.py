@@ -23,7 +23,7 @@ from stormpetrel import __version__
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.detector.calibration import Calibration, Tail, excess_of, least_scale_of
+from stormpetrel.traces.detector.calibration import TAIL, Calibration, Tail, excess_of, least_scale_of
 from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty
 from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
@@ -46,6 +46,7 @@ _NEW_WEIGHT: Final = 0.1  # of what no calm window has shown, for each unit of i
 _SEEN_FOR: Final = (1, 3, 6, LOOK_BACK)  # windows of past: what has been seen for longer is known better, and ranked apart
 _KINDS: Final = len(_SEEN_FOR) + 1
 _FEWEST_OF_KIND: Final = 40  # calm windows; where fewer have been seen for as long, those that were seen for longer count, too
+_FEWEST_IN_TAIL: Final = 50  # calm windows of a kind: fewer do not tell how the highest thin out
 _FEWEST_NODES: Final = 24  # calm node windows to learn from
 _TRAIN_AGAIN: Final = "Train it again: stormpetrel traces train"
 
@@ -287,6 +288,9 @@ class TraceDetector:
     def of_content(cls, record: Mapping[str, Any], content: bytes, where: str) -> Self:
         """The detector of which `metadata` and `content` were kept; ModelFormatError says what is wrong with them."""
         load = _safetensors().load
+        if record.get("format_version") != FORMAT_VERSION:
+            what = f"The detector in {where} has format {record.get('format_version')!r}; this version reads {FORMAT_VERSION}."
+            raise ModelFormatError(what, hint=_TRAIN_AGAIN)
         try:
             arrays = load(content)
             if not all(np.isfinite(array).all() for array in arrays.values()):
@@ -390,12 +394,12 @@ def _units(calm: KeptAside, seen_for: Groups) -> Floats:
 
 
 def _calibrations(calm: Floats, seen_for: Groups) -> tuple[Calibration, ...]:
-    """Ranks by how long a window's thread, job or node has been seen; how the highest thin out is learnt from all of them."""
+    """Ranks by how long a thread, job or node has been seen; where few of a kind are in the tail, all kinds together tell it."""
     kinds = [_rows_of_kind(calm, seen_for, number) for number in range(_KINDS)]
     apart = [values for number in range(_KINDS) if (values := calm[(seen_for == number) & np.isfinite(calm)]).size]
     everybody = np.concatenate(apart) if apart else np.zeros(1)
     tail = Tail.fit(np.concatenate([excess_of(values) for values in apart or [everybody]]), least_scale_of(everybody))
-    return tuple(Calibration.fit(values, tail) for values in kinds)
+    return tuple(Calibration.fit(values, tail if len(values) * TAIL < _FEWEST_IN_TAIL else None) for values in kinds)
 
 
 def _check_finite(windows: Windows) -> None:

@@ -26,6 +26,8 @@ _STILL_BUSY: Final = THREAD_COLUMNS.index("longest_still_busy")
 _STANDS: Final = 0.4  # of a window
 _SUDDEN: Final = 0.05  # a change of level within the window that is worth a time
 _SMALL: Final = 0.03  # a change of level that is not worth a number
+_NOTHING: Final = 0.02  # of all modes but other, of threads that do nothing
+_SAME_CHANGE: Final = 0.5  # of the mean change, that a thread must share
 _WORKS: Final = 0.1  # user and system of threads that work
 _SIMILAR: Final = 3
 
@@ -91,15 +93,15 @@ def _explained(
     odd = rows[thread_scores[rows] >= _ODD_THREAD]
     if not odd.size:
         odd = rows[np.argsort(-surprise.thread[rows])[: max(1, rows.size // 4)]]
-    rates = windows.rates[odd].astype(np.float64)  # (threads, steps, 4)
-    past = layout.thread_past.rows[odd, 0]
-    had = windows.rates[past[past >= 0]].astype(np.float64).mean(axis=(0, 1)) if (past >= 0).any() else None
-    step, mode = _change(rates.mean(axis=0), had)
-    before, now = _levels(rates.mean(axis=0), had, step, mode)
+    odd = _changed_alike(seen, odd)
+    mean, had = _now_and_before(seen, odd)
+    step, mode = _change(mean, had)
+    before, now = _levels(mean, had, step, mode)
     start_s = float(layout.node_start_s[node])
     since_s = start_s + step * windows.step_s
     name = windows.nodes[layout.node_of[node]]
-    what = _what(seen.statistics[odd], mode, before, now)
+    busy = float(mean[step:, :OTHER].sum(axis=1).mean())
+    what = _what(seen.statistics[odd], mode, before, now, busy)
     others = np.setdiff1d(rows[np.isin(layout.work[rows], layout.work[odd])], odd)
     meanwhile = _others_text(windows.rates[others], had_job=bool((windows.job[odd] >= 0).any())) if others.size else ""
     when = datetime.fromtimestamp(since_s, zone).strftime("%H:%M:%S" if windows.window_s < 60 else "%H:%M")
@@ -118,6 +120,29 @@ def _explained(
         sentence=f"node {name}: {who} {what} since {when}{meanwhile}",
         similar=_similar(seen, surprise, residuals, node),
     )
+
+
+def _now_and_before(seen: Observation, rows: Groups) -> tuple[Floats, Floats | None]:
+    """The mean over threads (steps, 4), and what the same threads showed in the window before (4,); None where there is none."""
+    past = seen.layout.thread_past.rows[rows, 0]
+    rates = seen.windows.rates
+    had = rates[past[past >= 0]].astype(np.float64).mean(axis=(0, 1)) if (past >= 0).any() else None
+    return rates[rows].astype(np.float64).mean(axis=0), had
+
+
+def _changed_alike(seen: Observation, odd: Groups) -> Groups:
+    """Of some odd threads those that changed as the mean did; who only differs from neighbours that changed is left out."""
+    mean, had = _now_and_before(seen, odd)
+    step, mode = _change(mean, had)
+    before, now = _levels(mean, had, step, mode)
+    if abs(now - before) < _SMALL:
+        return odd
+    rates = seen.windows.rates[odd][:, :, mode].astype(np.float64)  # (threads, steps)
+    past = seen.layout.thread_past.rows[odd, 0]
+    own_before = np.where(past >= 0, seen.windows.rates[np.maximum(past, 0)][:, :, mode].mean(axis=1), before)
+    own_before = rates[:, :step].mean(axis=1) if step else own_before
+    same = (rates[:, step:].mean(axis=1) - own_before) / (now - before) >= _SAME_CHANGE
+    return odd[same] if same.any() else odd
 
 
 def _change(mean: Floats, had: Floats | None) -> tuple[int, int]:
@@ -145,15 +170,17 @@ def _levels(mean: Floats, had: Floats | None, step: int, mode: int) -> tuple[flo
     return float(before), float(mean[step:, mode].mean())
 
 
-def _what(statistics: Floats, mode: int, before: float, now: float) -> str:
+def _what(statistics: Floats, mode: int, before: float, now: float, busy: float) -> str:
     """What some threads do, in words; no number where it hardly changed."""
     if (statistics[:, _STILL_BUSY] >= _STANDS).mean() > 0.5:
         return "show the same second again and again"
     if abs(now - before) < _SMALL:
         return "stand still" if (statistics[:, _STILL] >= _STANDS).mean() > 0.5 else "do not behave as they did"
     numbers = f"({MODES[mode]} {before:.0%} before, {now:.0%} now)"
+    if busy < _NOTHING and now < before:
+        return f"stand still {numbers}"
     words = {
-        USER: ("work more than before", "have stopped working" if now < 0.02 else "work less than before"),
+        USER: ("work more than before", "work less than before"),
         SYSTEM: ("are kept busy by the kernel", "ask less of the kernel than before"),
         IOWAIT: ("wait for files", "wait less for files than before"),
         OTHER: ("idle", "are busier than before"),
