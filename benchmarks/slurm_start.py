@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.wait.evaluation import judge
 from stormpetrel.jobs.wait.training import WaitTraining, last_of_shape, queue_log
 from stormpetrel.records.jobs import job_frame
@@ -101,14 +102,14 @@ def record(name: str) -> None:
         ).splitlines()
     kept = []
     for row in rows:
-        job, name, submit, start, end, state = row.split("|")
+        job, job_name, submit, start, end, state = row.split("|")
         if job in submitted and state == "COMPLETED":
             at, estimate = estimates.get(job, (None, None))
             cpus, minutes, _ = submitted[job]
             kept.append(
                 (
                     int(job),
-                    name,
+                    job_name,
                     cpus,
                     60 * minutes,
                     submit,
@@ -140,9 +141,12 @@ def judge_recorded(name: str) -> dict[str, Any]:
     log = queue_log(jobs)
     training = WaitTraining(log)
     ours = np.full((jobs.height, 2), np.nan)
-    cuts = np.quantile(log.table.submit, np.arange(0.4, 1.0 - 1e-9, 0.1))
+    cuts = np.quantile(log.table.submit, np.arange(0.3, 1.0 - 1e-9, 0.1))
     for cut, until in zip(cuts, [*cuts[1:], np.inf], strict=True):
-        training.fit_at(float(cut))
+        try:
+            training.fit_at(float(cut))
+        except NotEnoughJobsError:
+            continue
         at, quantiles_s = training.advance(float(until))
         ours[at] = quantiles_s
     said = dict(zip(rows["job"], rows["slurm_start"], strict=True))

@@ -13,7 +13,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.quality import check
-from stormpetrel.simulate.cluster import ClusterSpec, Fault, simulate
+from stormpetrel.simulate.cluster import ClusterSpec, Fault, ended_jobs, simulate
 from stormpetrel.simulate.frames import FrameMaker
 from stormpetrel.simulate.population import make_population
 from tests.simulate.made import SMALL
@@ -109,3 +109,11 @@ def test_node_lists_read_back_as_the_nodes_that_ran_the_job(jobs):
 def test_a_spec_that_cannot_be_is_refused_in_one_sentence(wrong, says):
     with pytest.raises(UsageError, match=says):
         replace(SMALL, **wrong)
+
+
+def test_a_change_of_first_submissions_changes_what_becomes_of_them():
+    spec = ClusterSpec(nodes=4, days=5, seed=3)
+    before = [job for job in ended_jobs(spec) if job.submission.attempt == 0]
+    after = list(ended_jobs(spec, change=lambda job: job._replace(mem_mib=spec.mem_per_node_mib)))
+    assert any(job.outcome.state == "OUT_OF_MEMORY" for job in before)
+    assert not any(job.outcome.state == "OUT_OF_MEMORY" for job in after)

@@ -77,7 +77,7 @@ class WaitTraining:
         self._log, self._seed = log, seed
         self._levels: tuple[float, ...] = QUANTILES
         self._shares: tuple[float, ...] = (0.75,) * len(QUANTILES)
-        self._by_forest = np.full((log.jobs.height, len(QUANTILES)), np.nan)  # the forests' own quantiles, as they were
+        self._by_forest = np.full((log.jobs.height, len(QUANTILES)), np.nan)  # quantiles of the forests alone, as they were
         self._model: WaitModel | None = None
 
     def fit_at(self, now: float) -> WaitModel:
