@@ -184,7 +184,7 @@ def test_the_thread_survives_an_error_and_tells_it(site, monkeypatch, error):
     live = LiveSite(site, refresh_s=0.01)
     live.refresh()
 
-    def fails(_site):
+    def fails(_site, **_):
         raise error
 
     with monkeypatch.context() as broken:

@@ -8,11 +8,12 @@ its sentence says why, and what is in use stays in use.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from stormpetrel.errors import StormpetrelError
+from stormpetrel.errors import ModelError, StormpetrelError
 from stormpetrel.ingest.jobcomp_inbox import reconcile
 from stormpetrel.lifecycle.contests.decision import FamilyNight, Stopwatch
 from stormpetrel.lifecycle.contests.events import contest_events
@@ -21,6 +22,8 @@ from stormpetrel.lifecycle.contests.traces import contest_traces
 from stormpetrel.lifecycle.contests.workloads import contest_workloads
 from stormpetrel.lifecycle.families import retrain_outdated
 from stormpetrel.lifecycle.frozen_spans import halting_incident
+from stormpetrel.lifecycle.history_snapshot import carry_history
+from stormpetrel.lifecycle.job_models import load_models
 from stormpetrel.lifecycle.retraining import Retrained, retrain
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.outages import Outage
@@ -61,7 +64,10 @@ def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
     deleted = retain(site, keep_days) if keep_days else 0
     shadows = tuple(run_shadows(site, now=site.now()))
     pruned = tuple(site.models.prune(site.settings.nightly.keep_trainings, spare=shadow_names(site)))
-    return Nightly(jobs, tuple(families), tuple(outdated), shadows, deleted, pruned, tuple(compact(site)), reconciled)
+    compacted = tuple(compact(site))
+    with suppress(ModelError):  # where there is none, nobody needs a history
+        carry_history(site, load_models(site), until=site.now())
+    return Nightly(jobs, tuple(families), tuple(outdated), shadows, deleted, pruned, compacted, reconciled)
 
 
 def _measured(site: Site, family: str, contest: Callable[[], FamilyNight | None]) -> FamilyNight | None:
