@@ -32,6 +32,8 @@ ASKED_PER_SECOND = 500
 ASKED_P99_MS = 50.0
 PAGES_PER_SECOND = 10
 PAGES_P99_MS = 300.0
+CHECKS_PER_SECOND = 10
+CHECKS_P99_MS = 20.0
 CONNECTIONS = 16
 WARM_UP_S = 5.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -156,6 +158,20 @@ def prediction_bodies(site: Path, count: int = 1000) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if value is not None} for row in chosen.to_dicts()]
 
 
+def script_bodies(bodies: Sequence[dict[str, Any]], count: int = 200) -> list[dict[str, Any]]:
+    """The same requests as job scripts, as `check` sends them."""
+    scripts = []
+    for body in bodies[:count]:
+        lines = [f"#SBATCH --job-name={body.get('job_name', 'run')}", f"#SBATCH --ntasks={body.get('cpus', 1)}"]
+        if "time_limit_s" in body:
+            lines.append(f"#SBATCH --time={max(1, int(body['time_limit_s'] // 60))}")
+        if "memory_bytes" in body:
+            lines.append(f"#SBATCH --mem={max(1, body['memory_bytes'] >> 20)}M")
+        text = "\n".join(["#!/bin/bash", *lines, "srun ./run", ""])
+        scripts.append({"text": text, "user": body.get("user"), "name": "run.sh"})
+    return scripts
+
+
 # --- the servers --------------------------------------------------------------------------------------------------------------
 
 
@@ -267,6 +283,11 @@ def measure(site: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     kinds: dict[str, tuple[Sequence[bytes], float, float]] = {
         "predict": (asked, options.rate, options.seconds),
         "jobs": (pages, PAGES_PER_SECOND, max(10.0, options.seconds / 2)),
+        "check": (
+            [request_bytes("POST", "/api/v1/predict/script", body) for body in script_bodies(bodies)],
+            CHECKS_PER_SECOND,
+            max(10.0, options.seconds / 2),
+        ),
     }
     results = []
     port = free_port()
@@ -312,14 +333,16 @@ def main() -> None:
         echo(options.echo)
         return
     asked = f"asked: {ASKED_PER_SECOND} predictions/s with p99 < {ASKED_P99_MS:g} ms, pages with p99 <= {PAGES_P99_MS:g} ms"
+    asked += f", checks with p99 <= {CHECKS_P99_MS:g} ms"
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, one worker; {asked}")
     with tempfile.TemporaryDirectory() as folder:
         results = measure(prepare(options.site, Path(folder)), options)
     peer = results[0]
     for result in results:
         ratios = {f"{name}_to_echo": result[name] / peer[name] for name in ("p50_ms", "p99_ms", "server_cores")}
-        result |= ratios if result["case"].startswith("predict") else {}
-        if result["case"].startswith("predict"):
+        compared = result["case"].startswith(("predict", "check"))
+        result |= ratios if compared else {}
+        if compared:
             words = ", ".join(f"{name.removesuffix('_to_echo')} {ratio:.1f}" for name, ratio in ratios.items())
             print(f"  {result['case']}, times those of the echo: {words}")
     about = {"python": platform.python_version(), "cores": os.cpu_count(), "workers": 1, "connections": CONNECTIONS}

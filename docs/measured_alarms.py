@@ -62,8 +62,11 @@ def rehearsal() -> str:
 
 
 def sixty_days() -> str:
-    """What sixty simulated days came to: quality after the drift, pages, verdicts, what was new."""
-    result = measured("sixty_days")
+    """What sixty simulated days came to, seed by seed: quality after the drift, pages, verdicts, what was new."""
+    return "\n\n".join(_one_run(result) for result in measured("sixty_days").values())
+
+
+def _one_run(result: dict[str, Any]) -> str:
     after, pages = result["after_drift"], result["pages_a_week"]
     rows = [
         (who, *(f"{after[key][name]:.3f}" if after[key][name] is not None else "–" for name in ("pr_auc", "roc_auc", "ece")))
@@ -72,10 +75,12 @@ def sixty_days() -> str:
     whole = table(("job forecasts at submission, mean of the weeks after the drift", "PR area", "ROC area", "ECE"), rows)
     changes, mean = result["changes"], sum(pages) / max(1, len(pages))
     text = (
-        f"{result['days']} days, {len(result['promotions'])} trainings put in use, {result['confirmed']} incidents confirmed and "
-        f"{result['dismissed']} dismissed. Pages of seven days: {mean:.1f} on average, {max(pages, default=0)} "
-        f"at most, with a budget of {result['budget_a_week']:g}. {len(changes['explained_by_change'])} of {changes['incidents']} "
-        f"incidents were explained by a change, {len(changes['faults_explained_away'])} of them wrongly. CPU of a day with its "
+        f"**Seed {result['seed']}**: {result['days']} days, {len(result['promotions'])} trainings put in use, "
+        f"incidents: {result['confirmed']} confirmed, {result['dismissed']} dismissed. Pages of seven days: {mean:.1f} on "
+        f"average, {max(pages, default=0)} at most, with a budget of {result['budget_a_week']:g}. "
+        f"Explained by a change: {len(changes['explained_by_change'])} of {changes['incidents']} incidents; of those resting on "
+        f"jobs of the new group in its first two weeks {len(changes['of_these_explained'])} of "
+        f"{len(changes['of_the_new_group'])}; of faults {len(changes['faults_explained_away'])}. CPU of a day with its "
         f"night: {result['cpu_s_a_day']['median']:.1f} s median, {result['cpu_s_a_day']['most']:.1f} s at most."
     )
     return f"{text}\n\n{whole}{_traces_of_sixty_days(result['traces'])}"

@@ -168,6 +168,24 @@ def job_recalibration() -> str:
     return table((*head, "flags a day: promised / made"), rows)
 
 
+_PRIOR_LOGS: Final = {
+    "curie": "Curie", "kth": "KTH", "mira": "Mira", "theta": "Theta", "thetagpu": "ThetaGPU", "supercloud": "SuperCloud",
+    "xdmod": "xdmod sample",
+}  # fmt: skip
+_PRIOR_WHO: Final = {"user_rate": "user's rate so far", "prior": "prior", "blend": "prior and own", "own": "own alone"}
+
+
+def job_prior() -> str:
+    """ROC area and log loss over the first days of each public log, which the prior has not seen."""
+    found = json.loads((_RESULTS / "jobs_prior.json").read_text(encoding="utf-8"))
+    rows = []
+    for log, title in _PRIOR_LOGS.items():
+        for period in found[log]["periods"] if log in found else ():
+            cells = [f"{period['roc_auc'][who]:.3f} / {period['log_loss'][who]:.3f}" for who in _PRIOR_WHO]
+            rows.append((title, f"{period['days']}", f"{period['starts']}", f"{period['jobs']:,}", *cells))
+    return table(("log", "first days", "starts", "jobs", *_PRIOR_WHO.values()), rows)
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-quality": job_quality,
     "job-calibration": job_calibration,
@@ -178,4 +196,5 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-recalibration": job_recalibration,
     "job-needs": job_needs,
     "job-waits": job_waits,
+    "job-prior": job_prior,
 }

@@ -360,8 +360,10 @@ def unread_in(row: dict[str, Any]) -> dict[str, str]:
 def make_site(folder: Path, **sections: dict[str, object]) -> Site:
     """A new site with some settings of its own: a copy of an empty one, which takes a quarter of the time.
 
-    All such sites have one key; where the keys of two sites matter, `create_site` makes them.
+    All such sites have one key; where the keys of two sites matter, `create_site` makes them. Needs and waits are not learnt
+    unless a test asks for it (`jobs={"outlook": True}`): they take longer to train than all the rest.
     """
+    sections = {**sections, "jobs": {"outlook": False, **sections.get("jobs", {})}}
     settings = Settings.model_validate(sections)
     if folder.exists() or "store" in sections:  # such sites are told apart when they are made
         return create_site(folder, settings)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from stormpetrel_client.command import client_parser
 
 import stormpetrel.errors
 import stormpetrel.records
@@ -336,8 +337,20 @@ def _commands_of_line(line: str) -> Iterator[list[str]]:
         command = []
 
 
+def is_for_users(words: list[str]) -> bool:
+    """Whether the light client takes the words."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            client_parser().parse_args(words[: words.index("--")] if "--" in words else words)
+    except SystemExit:
+        return False
+    return True
+
+
 def problem_with(words: list[str]) -> str | None:
     """What is wrong with the words after `stormpetrel`; None if the command line takes them."""
+    if is_for_users(words):
+        return None
     command = COMMANDS["stormpetrel"]
     waiting = iter(words)
     for word in waiting:

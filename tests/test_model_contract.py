@@ -25,9 +25,18 @@ from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.needs.features import feature_names as needs_features
+from stormpetrel.jobs.needs.forecast import LEVELS as QUANTILES_OF_NEED
+from stormpetrel.jobs.needs.model import NeedsModel
+from stormpetrel.jobs.needs.past_use import RESOURCES, PastUse, use_table
+from stormpetrel.jobs.needs.training import NeedsTraining, use_log
 from stormpetrel.jobs.preparation import prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles
 from stormpetrel.jobs.training import TrainingSettings, fit_at, label_jobs
+from stormpetrel.jobs.wait.model import WaitModel
+from stormpetrel.jobs.wait.queue_state import QueueState, queue_features, wait_table
+from stormpetrel.jobs.wait.queue_state import feature_names as wait_features
+from stormpetrel.jobs.wait.training import last_of_shape, queue_log, train_waits
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.traces import UNKNOWN_JOB
@@ -116,6 +125,48 @@ class ProfilesCase(JobsCase):
 
     def scores(self, model: JobProfiles, jobs: pl.DataFrame) -> np.ndarray:
         return model.assign(prepare(jobs).frame).cast(pl.Float64).to_numpy().reshape(-1, 1)
+
+
+@dataclass(frozen=True)
+class NeedsCase(JobsCase):
+    """What jobs need of one resource, of which nothing is known but their requests."""
+
+    resource: str
+    record: str = "model.json"
+    weights: str = "forests.npz"
+    features: tuple[str, ...] = needs_features()
+
+    def fit(self, seed: int = 0) -> NeedsModel:
+        return NeedsTraining(use_log(log().with_columns(cpu_time_s=pl.col("elapsed_s") * 2), self.resource), seed).fit_at(
+            np.inf, tuned=False
+        )
+
+    def load(self, folder: Path) -> NeedsModel:
+        return NeedsModel.load(folder)
+
+    def scores(self, model: NeedsModel, jobs: pl.DataFrame) -> np.ndarray:
+        readings = PastUse(self.resource, stand_in={}).read(jobs, [0.0] * jobs.height)
+        return model.forecast(readings, use_table(jobs, self.resource), jobs).quantiles(QUANTILES_OF_NEED)
+
+
+@dataclass(frozen=True)
+class WaitCase(JobsCase):
+    """How long jobs wait in a queue of which nothing is known."""
+
+    record: str = "model.json"
+    weights: str = "forest.npz"
+    features: tuple[str, ...] = wait_features()
+
+    def fit(self, seed: int = 0) -> WaitModel:
+        return train_waits(queue_log(log()), log()["submit_time"].max().timestamp(), seed=seed)
+
+    def load(self, folder: Path) -> WaitModel:
+        return WaitModel.load(folder)
+
+    def scores(self, model: WaitModel, jobs: pl.DataFrame) -> np.ndarray:
+        readings, table = QueueState(stand_in={}).read(jobs, 0.0), wait_table(jobs)
+        values = queue_features(readings, jobs, table, table.limit_s)
+        return model.quantiles(values, last_of_shape(readings), model.levels_)
 
 
 @dataclass(frozen=True)
@@ -244,6 +295,8 @@ MODELS: dict[str, Any] = {
     **{f"outcome at {moment}": OutcomeCase(moment) for moment in MOMENTS},
     "profiles at the end": ProfilesCase(END),
     "profiles at submission": ProfilesCase(SUBMIT),
+    **{f"needs of {resource}": NeedsCase(resource) for resource in RESOURCES},
+    "waits": WaitCase(),
     **{f"autoencoder {architecture}": AutoencoderCase(architecture) for architecture in Architecture},
     "detector of windows": DetectorCase(),
     **{f"events {name}": EventCase(name) for name in ("unsupervised", "combined")},
@@ -356,7 +409,7 @@ def test_an_unseen_user_node_or_kind_of_event_is_scored(case, model):
 
 
 @JUDGES
-def test_other_columns_are_refused_or_scored_as_unknown(case, model):
+def test_other_columns_are_refused_or_scored_as_unknown(case, model, folder):
     if isinstance(case, OutcomeCase):
         features = case.features(log())
         fewer = replace(features, names=features.names[:-1], values=features.values[:, :-1])
@@ -366,10 +419,22 @@ def test_other_columns_are_refused_or_scored_as_unknown(case, model):
         shorter = replace(case.some(3), rates=case.some(3).rates[:, :-2])
         with pytest.raises(ModelError, match="14 steps"):
             model.score(shorter)
+    elif isinstance(case, NeedsCase | WaitCase):
+        rewrite(folder / case.record, **with_features(folder / case.record, case.features[:-1]))
+        with pytest.raises(ModelFormatError, match="other columns"):
+            case.load(folder)
     elif isinstance(case, EventCase):  # what is not told of counts as never having happened
         assert np.isfinite(model.score(counts().of_kinds(("Submit",)))[-1])
     else:  # a profile goes by whatever is known of a job
         assert model.k_ > 1 and model.assign(pl.DataFrame({"other": [1.0, 2.0]})).to_list() == [None, None]
+
+
+def with_features(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """The part of a record that names its columns, with others in their place."""
+    record = json.loads(path.read_text())
+    if "features" in record:
+        return {"features": list(names)}
+    return {"metadata": record["metadata"] | {"features": list(names)}}
 
 
 def rewrite(path: Path, **changes: Any) -> None:

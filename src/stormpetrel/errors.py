@@ -4,30 +4,30 @@
 
     StormpetrelError
     ├── SettingsError            site.toml is missing, unreadable or wrong
-    ├── UsageError               something was requested in a way that makes no sense
+    ├── UsageError               a command or function was used wrongly
     │   └── NotThereError        a job, a model or a page that does not exist, or is not yours
     ├── AccessError              the viewer may not do this
     ├── MissingExtraError        a feature needs an extra that is not installed
-    ├── SourceError              the outside world gave us something we cannot use
-    │   ├── SourceFormatError    the input is not in the format that was named
+    ├── SourceError              a source cannot be used
+    │   ├── SourceFormatError    the input is not in the given or detected format
     │   └── SourceUnavailableError   the source did not answer; a retry can help
-    │       └── NoSamplesError       it answered, and has nothing of what is read
-    ├── ModelError               a model cannot be made, read or used
+    │       └── NoSamplesError       it answered, but has no samples of the counters
+    ├── ModelError               a model cannot be trained, read or used
     │   ├── NotEnoughJobsError   too few jobs, or only one outcome, to learn from
-    │   ├── LeakError            a feature would see what is known only later
+    │   ├── LeakError            a feature would use what is known only later
     │   ├── ModelFormatError     a model folder is damaged, or for other columns
-    │   │   ├── ModelOutdatedError   saved by an earlier version in a format that is not read any more
+    │   │   ├── ModelOutdatedError   saved by an earlier version in a format that is no longer read
     │   │   └── ModelVersionError    saved by a newer Stormpetrel
     │   └── ModelBusyError       the history of the jobs is still being read; a retry can help
-    ├── EngineError              a process that computed for us died, or what it found could not be sent
-    └── StoreError               the site's memory cannot be read or written
+    ├── EngineError              a worker process died, or its result could not be sent
+    └── StoreError               the site's data cannot be read or written
         ├── StoreVersionError    written by a newer Stormpetrel
         ├── StateLostError       the tables are there, the state that belongs to them is not
         ├── StoreBusyError       another process holds the site; a retry can help
         ├── StateAwayError       the server of the state store does not answer; a retry can help
         ├── StoreNotWritableError    a folder that cannot be written, no permission
         │   ├── DiskFullError        the disk is full, or the quota is used up
-        │   └── ReadOnlySiteError    the whole site can be read and not be written
+        │   └── ReadOnlySiteError    the whole site can be read but not written
         └── NetworkFilesystemError   SQLite on NFS, Lustre or GPFS
 """
 
@@ -70,7 +70,7 @@ class SettingsError(StormpetrelError):
 
 
 class UsageError(StormpetrelError):
-    """Something was requested in a way that makes no sense."""
+    """A command or function was used wrongly."""
 
     exit_code = 2
 
@@ -95,11 +95,11 @@ class MissingExtraError(StormpetrelError):
 
 
 class SourceError(StormpetrelError):
-    """The outside world gave us something we cannot use."""
+    """A source cannot be used."""
 
 
 class SourceFormatError(SourceError):
-    """The input is not in the format that was named."""
+    """The input is not in the given or detected format."""
 
 
 class SourceUnavailableError(SourceError):
@@ -109,11 +109,11 @@ class SourceUnavailableError(SourceError):
 
 
 class NoSamplesError(SourceUnavailableError):
-    """The source answered, and has nothing of what is read; there may be something later."""
+    """The source answered, but has no samples of the counters; there may be some later."""
 
 
 class ModelError(StormpetrelError):
-    """A model cannot be made, read or used."""
+    """A model cannot be trained, read or used."""
 
 
 class NotEnoughJobsError(ModelError):
@@ -121,7 +121,7 @@ class NotEnoughJobsError(ModelError):
 
 
 class LeakError(ModelError):
-    """A feature would see what is known only later."""
+    """A feature would use what is known only later."""
 
 
 class ModelFormatError(ModelError):
@@ -129,7 +129,7 @@ class ModelFormatError(ModelError):
 
 
 class ModelOutdatedError(ModelFormatError):
-    """A model was saved by an earlier version in a format that is not read any more; it is trained again by itself."""
+    """A model was saved by an earlier version in a format that is no longer read; it is trained again automatically."""
 
 
 class ModelVersionError(ModelFormatError):
@@ -143,11 +143,11 @@ class ModelBusyError(ModelError):
 
 
 class EngineError(StormpetrelError):
-    """A process that computed for us died, or what it found could not be sent."""
+    """A worker process died, or its result could not be sent."""
 
 
 class StoreError(StormpetrelError):
-    """The site's memory cannot be read or written."""
+    """The site's data cannot be read or written."""
 
 
 class StoreVersionError(StoreError):
@@ -179,7 +179,7 @@ class DiskFullError(StoreNotWritableError):
 
 
 class ReadOnlySiteError(StoreNotWritableError):
-    """The whole site can be read and not be written: a read-only mount, or somebody else's folder."""
+    """The whole site can be read but not written: a read-only mount, or another user's folder."""
 
 
 class NetworkFilesystemError(StoreError):

@@ -114,8 +114,17 @@ def test_a_model_that_cannot_be_read_leaves_the_old_one_in_use(site, monkeypatch
     assert live.predictor() is old
 
 
-def test_without_a_model_there_is_an_overview_and_a_hint(tmp_path):
+def test_a_new_site_has_a_predictor_from_the_start_that_follows_its_jobs(tmp_path):
     with make_site(tmp_path / "site") as site:
+        live = LiveSite(site)
+        assert live.refresh() and live.predictor().is_prior
+        put_jobs(site, steady_log(30))
+        assert live.refresh() and live.predictor().history.names
+        assert not live.refresh(), "nothing has changed"
+
+
+def test_without_a_model_there_is_an_overview_and_a_hint(tmp_path):
+    with make_site(tmp_path / "site", jobs={"prior": False}) as site:
         live = LiveSite(site)
         assert not live.refresh()
         assert live.overview.page(LOCAL, TableQuery()).total == 0

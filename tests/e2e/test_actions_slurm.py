@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.answers.actions.acts import arm_policy, cancel_job, turn_switch
+from stormpetrel.answers.actions.questions import actions_status
 from stormpetrel.answers.schemas.actions import CancelAct, SwitchAct
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, NotThereError
@@ -26,7 +27,7 @@ from stormpetrel.sources.acting import run_command
 from stormpetrel.sources.slurm import acting as slurm_acting
 from stormpetrel.store.site import Site
 from stormpetrel.watch import job_findings
-from stormpetrel.watch.actions.acting import Acting
+from stormpetrel.watch.actions.acting import Acting, settle_ledger
 from stormpetrel.watch.actions.checks import check_actions
 from stormpetrel.watch.logs import Log
 from stormpetrel.watch.reading import LiveReader
@@ -35,6 +36,7 @@ from tests.builders import make_site
 from tests.parts import find_program, wait_until
 from tests.parts.acting_site import feed_prediction
 from tests.parts.alarm_findings import finding
+from tests.parts.inbox import Inbox
 from tests.parts.raised_incidents import raise_incidents
 from tests.parts.slurm import RealSlurm
 
@@ -81,13 +83,16 @@ class Run:
             run_command(["scancel", *map(str, self.jobs)], 30)
 
 
-def site_with(tmp_path: Path, *policies: dict[str, Any], **actions: Any) -> Site:
-    """A site beside the cluster whose policies are armed."""
+def site_with(
+    tmp_path: Path, *policies: dict[str, Any], armed: bool = True, sections: dict[str, Any] | None = None, **actions: Any
+) -> Site:
+    """A site beside the cluster whose policies are armed, unless they are to run dry."""
     since = (datetime.now(UTC) - timedelta(minutes=5)).isoformat(timespec="seconds")
     section = {"policies": list(policies), "per_hour": 100, **actions}
     slurm = {"since": since, "pause_s": 0.0, "timeout_s": 60.0}
-    site = make_site(tmp_path / "site", slurm=slurm, actions=section, watch={"retrain_hours": 0.0, "address": ""})
-    for policy in policies:
+    watch = {"retrain_hours": 0.0, "address": ""}
+    site = make_site(tmp_path / "site", slurm=slurm, actions=section, watch=watch, **sections or {})
+    for policy in policies if armed else ():
         arm_policy(site, LOCAL, policy["name"], without_dry_run=True)
     return site
 
@@ -155,6 +160,41 @@ def test_at_two_minutes_above_tau_jobs_are_cancelled_up_to_the_cap_and_not_twice
         done = next(act for act in acts if act.state == "done")
         assert [(step.words[1:], step.code) for step in done.steps] == [((str(riskiest),), 0)]
         assert {act.key: act.state for act in turn(site)} == {act.key: act.state for act in acts}
+
+
+def test_dry_nothing_is_done_and_the_ledger_says_what_it_would_have_saved(tmp_path, run):
+    cancel = {"name": "cancel", "action": "cancel", "tau": 0.9, **EVERYBODY}
+    with site_with(tmp_path, cancel, armed=False) as site:
+        bad = run.slurm.submit("--time=60", "--mem=10", "--wrap=sleep 12; exit 1")
+        good = run.slurm.submit("--time=60", "--mem=10", "--wrap=sleep 12")
+        for job in (bad, good):
+            wait_until(lambda job=job: run.state(job) == "RUNNING", "it runs", limit_s=60)
+            predict(site, job, "2min", 0.99)
+        assert turn(site) == [], "nothing is done"
+        assert {act.state for act in site.actions.list(modes=[Mode.DRY])} == {"dry"}
+        for job, state in ((bad, "FAILED"), (good, "COMPLETED")):
+            run.slurm.wait_for_state(job, state)
+        LiveReader(site).read()
+        assert settle_ledger(site, site.now()) == 2
+        (policy,) = actions_status(site, LOCAL, rights=True).policies
+        assert (policy.dry.right, policy.dry.wrong, policy.missing_right) == (1, 1, "")
+        assert policy.dry.saved_core_hours > 0 and policy.dry.lost_core_hours > 0
+
+
+def test_the_owner_of_a_risky_job_gets_a_mail_and_slurm_is_only_asked(tmp_path, run):
+    with Inbox() as inbox:
+        route = {
+            "name": "post", "kind": "email", "host": "127.0.0.1", "port": inbox.port, "tls": "none",
+            "sender": "petrel@example.org", "recipients": ["admins@example.org"],
+        }  # fmt: skip
+        notify = {"name": "mail", "action": "notify", "through": "mail", "moment": "2min", "tau": 0.9, **EVERYBODY}
+        address = {"mail_route": "post", "mail_address": "{user}@example.org"}
+        with site_with(tmp_path, notify, sections={"notify": {"routes": [route]}}, **address) as site:
+            job = run.running()
+            predict(site, job, "2min", 0.99)
+            (act,) = turn(site)
+            assert act.state == "done" and run.state(job) == "RUNNING"
+    assert [mail["Subject"] for mail in inbox.mails] == [f"Your job {job} is likely to fail (risk 99 %)"]
 
 
 @pytest.mark.parametrize("by", ["database", "file"])

@@ -260,7 +260,7 @@ def test_check_ends_with_its_own_code_where_the_cluster_cannot_run_the_script(li
     told = json.loads(done.stdout)["cluster"]
     assert told["can_run"] is False and told["problems"][0]["line"] == "#SBATCH --time=01:00:00"
     shown = run_here(site.folder, "check", str(script), env=limited.env).stdout
-    assert shown.index("cannot run it as it stands") < shown.index("No risk can be given")
+    assert shown.index("cannot run it as submitted") < shown.index("No history of this site yet")
 
 
 # A scheduler that hangs.

@@ -112,7 +112,7 @@ def test_every_command_that_writes_is_refused_in_one_sentence(folder, words):
 def test_every_page_says_that_it_is_read_only(served):
     client, headers, _ = served
     layout = client.get("/_dash-layout", headers=headers)
-    assert "Read-only: this server shows the site and keeps nothing." in layout.text
+    assert "Read-only: this server shows the site and stores nothing." in layout.text
 
 
 def test_the_health_of_the_api_says_that_it_is_read_only(served):

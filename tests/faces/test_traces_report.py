@@ -28,7 +28,7 @@ from tests.lifecycle.traced_site import traced_site, train
 from tests.traces.small import one_torch_thread, small_trace
 
 TITLES = [
-    "Traces: how well they are represented", "Traces: how often to look", "Traces: original and reconstruction",
+    "Traces: how well they are represented", "Traces: sampling interval", "Traces: original and reconstruction",
     "Traces: error per job type", "Traces: map and diagnosis",
 ]  # fmt: skip
 

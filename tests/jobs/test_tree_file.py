@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.errors import ModelFormatError
+from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import TrainingSettings, fit_at, label_jobs
@@ -134,6 +135,26 @@ def test_checked_trees_predict_and_explain_as_the_ones_that_were_trained(saved):
     again = JobOutcomeModel.load(folder)
     assert again.predict_proba(features).equals(model.predict_proba(features))
     np.testing.assert_array_equal(again.explain(features).contributions, model.explain(features).contributions)
+
+
+def test_leaves_say_what_xgboost_says_of_missing_values_and_of_values_on_a_threshold(saved):
+    folder, model, features = saved
+    few = JobOutcomeModel.load(folder, few=True)
+    values = features.values[:40].copy()
+    values[::3, ::2] = np.nan
+    tree = trees((folder / "risk.json").read_text())[0]
+    values[1::3, tree["split_indices"][0]] = np.float32(tree["split_conditions"][0])  # on the threshold is right of it
+    rows = FeatureMatrix(Moment.SUBMIT, features.names, values)
+    forecast, wanted = few.predict_proba(rows), model.predict_proba(rows)
+    assert forecast.columns == wanted.columns
+    np.testing.assert_allclose(forecast.to_numpy().astype(float), wanted.to_numpy().astype(float), rtol=0, atol=1e-6)
+    explained, told = few.explain(rows), model.explain(rows)
+    np.testing.assert_allclose(explained.contributions, told.contributions, rtol=0, atol=1e-5)
+    assert explained.base == pytest.approx(told.base, abs=1e-5)
+    np.testing.assert_allclose(
+        explained.base + explained.contributions.sum(axis=1), np.log(forecast["risk"] / (1 - forecast["risk"])), atol=1e-5
+    )
+    assert len(few.explain(rows.rows(np.empty(0, np.int64))).contributions) == 0
 
 
 def spoil_child(tree):

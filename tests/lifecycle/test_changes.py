@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.lifecycle.changes import changes_at, explanation
+from stormpetrel.lifecycle.changes import change_texts, changes_at, explanation
 from stormpetrel.records.findings import Evidence, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.records.jobs import ref_text
 from tests.answers.live_sites import put_jobs
@@ -60,6 +60,12 @@ def test_the_new_application_and_its_user_are_known_at_their_time(site):
 def test_failures_of_something_new_are_a_change(site):
     text = explanation(site, incident(site, "eve"))
     assert text.startswith("The application sweep is new since 2024-03-31: ") and "% of the load" in text
+
+
+def test_a_share_that_is_hardly_any_is_not_called_none(site):
+    changes = changes_at(site, NOW)
+    few = replace(changes, newcomers=(replace(changes.newcomers[0], share_of_jobs=0.004, share_of_load=0.0),))
+    assert change_texts(few)[0].endswith("less than 1 % of all and less than 1 % of the load.")
 
 
 def test_failures_of_what_was_there_before_are_no_change(site):

@@ -19,12 +19,12 @@ from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.lifecycle import job_models, retraining
 from stormpetrel.lifecycle.contests.decision import difference_of
-from stormpetrel.lifecycle.job_models import JOBS, load_fitted, load_predictor, train_job_models
+from stormpetrel.lifecycle.job_models import JOBS, load_fitted, load_models, load_predictor, train_job_models
 from stormpetrel.lifecycle.live import current_versions
 from stormpetrel.lifecycle.retraining import Comparison, compare, ended_since, forecasts_after, last_attempt, retrain
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
-from tests.jobs.logs import make_log, one_thread
+from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import DAYS, QUICK, changing_log, day, put_jobs, steady_log, train, trained_site
 
 NOW = day(DAYS + 1)
@@ -318,9 +318,9 @@ def test_a_training_that_is_killed_changes_nothing(site, where, monkeypatch):
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert site.models.versions() == before
-    load_predictor(site, now=NOW, past=make_log(1).clear())
+    load_models(site)
     fitted = load_fitted(site, site.models.current_training("jobs"))
     monkeypatch.setattr(retraining, "fit_job_models", lambda *_, **__: fitted)
     monkeypatch.setattr(retraining, "compare", lambda *_, **__: [BETTER])
     assert retrain(site, now=NOW + timedelta(hours=1)).training == "jobs-2"  # the next one is not hindered by what is left
-    assert load_predictor(site, now=NOW, past=make_log(1).clear()).versions == dict.fromkeys(MOMENTS, 2)
+    assert load_models(site).versions == dict.fromkeys(MOMENTS, 2)

@@ -39,7 +39,7 @@ class RealSlurm:
     `folder` holds everything; `env` is for subprocesses that shall talk to this cluster. `settings` replaces lines of its
     slurm.conf, or adds them; `node_options` and `more_conf` are added to the lines of the nodes and to slurm.conf: features,
     partitions, limits that are enforced. `cgroup_conf` is its cgroup.conf, `name` what the names of its nodes begin with. Without
-    `accounting` it starts in half the time and knows jobs only while they are there.
+    `accounting` it starts in half the time and knows jobs only while they are there. `more_files` lie next to slurm.conf.
     """
 
     def __init__(
@@ -53,9 +53,11 @@ class RealSlurm:
         cgroup_conf: str = "",
         name: str = "n",
         accounting: bool = True,
+        more_files: Mapping[str, str] | None = None,
     ) -> None:
         self.nodes = [f"{name}{number:03d}" for number in range(1, nodes + 1)]
         self._cgroup_conf, self._accounting = cgroup_conf, accounting
+        self._more_files = dict(more_files or {})
         self._cpus, self._settings = cpus, dict(settings or {})
         self.has_jwt = find_program(JWT_PLUGIN) is not None
         self._node_options, self._more_conf = node_options, more_conf
@@ -218,6 +220,8 @@ class RealSlurm:
         self._start_munge()
         if self.has_jwt:
             self._write("etc/jwt.key", secrets.token_bytes(32), mode=0o600)
+        for name, text in self._more_files.items():
+            self._write(f"etc/{name}", text.encode())
         self._write("etc/slurm.conf", self._slurm_conf(controller, accounting, nodes).encode())
         self._write("etc/cgroup.conf", self._cgroup_conf.encode())
         if self._accounting:

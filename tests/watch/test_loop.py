@@ -9,11 +9,14 @@ import pytest
 
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.moments import Moment
+from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.lifecycle.live import open_stream
 from stormpetrel.lifecycle.working_points import FEWEST_SETTLED, read_working_points
 from stormpetrel.records.jobs import KEY
+from stormpetrel.watch.actions.acting import KnownNow
 from stormpetrel.watch.loop import Watch, retry_pause_s
 from stormpetrel.watch.reading import LiveReader
+from tests.lifecycle.sites import few_trees
 from tests.parts.watched_site import TRAINED, copy_site, move_clock, simulated_jobs, train_same_again
 
 SAID = [*KEY, "moment", "moment_time", "as_of", "risk", "model_version", "reason_words"]
@@ -137,8 +140,37 @@ def test_a_promoted_model_that_cannot_be_read_leaves_the_old_one_at_work(site):
     assert step.model_problem and not step.ready
 
 
-def test_without_a_model_jobs_are_read_and_the_step_says_what_to_do(untrained, copied):
+def test_a_site_without_a_model_is_judged_by_the_prior_and_then_by_its_own(untrained, copied):
     site = copied(untrained)
+    watch = Watch(site)
+    assert not watch.step().predictions.height, "what was before is history"
+    move_clock(site, TRAINED + timedelta(hours=3))
+    step = watch.step()
+    assert step.ready and step.predictions.height and set(step.predictions["model_version"]) == {-1}
+    assert step.predictions["risk"].is_between(0, 1, closed="none").all() and step.predictions["profile"].null_count()
+    assert KnownNow(site).judged_jobs(site.now()).is_empty(), "no policy acts on general experience"
+    with few_trees():
+        train_job_models(site, until=TRAINED)
+    move_clock(site, TRAINED + timedelta(hours=6))
+    assert set(watch.step().predictions["model_version"]) == {1}
+    said = predictions_of(site)
+    assert set(said["model_version"]) == {-1, 1} and not said.select(*KEY, "moment").is_duplicated().any()
+
+
+def test_a_watch_with_the_prior_that_is_started_again_says_the_same(untrained, copied):
+    once, twice = copied(untrained), copied(untrained)
+    for site, stops in ((once, (6,)), (twice, (2, 4, 6))):
+        Watch(site).step()
+        for hours in stops:
+            move_clock(site, TRAINED + timedelta(hours=hours))
+            Watch(site).step()
+    order = [*KEY, "moment"]
+    columns = [*order, "risk", "model_version"]
+    assert predictions_of(once).select(columns).sort(order).equals(predictions_of(twice).select(columns).sort(order))
+
+
+def test_without_a_model_and_a_prior_jobs_are_read_and_the_step_says_what_to_do(untrained, copied):
+    site = copied(untrained, jobs={"prior": False})
     move_clock(site, TRAINED + timedelta(hours=3))
     step = Watch(site).step()
     assert step.read.new > 0 and not step.predictions.height

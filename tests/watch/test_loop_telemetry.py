@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.lifecycle.job_models import load_predictor, train_job_models
+from stormpetrel.lifecycle.job_models import load_models, train_job_models
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA
 from stormpetrel.watch.loop import Watch
@@ -45,7 +45,7 @@ def test_a_running_job_is_judged_by_what_its_threads_did_in_its_first_two_minute
         end = past["end_time"].max() + timedelta(hours=1)
         site.now = lambda: end
         train_job_models(site, [Moment.TWO_MINUTES])
-        model = load_predictor(site, now=end, past=past.head(0), moments=[Moment.TWO_MINUTES]).models[Moment.TWO_MINUTES]
+        model = load_models(site, moments=[Moment.TWO_MINUTES]).models[Moment.TWO_MINUTES]
         assert "telemetry.iowait_mean" in model.names_
         started = end + timedelta(minutes=1)
         ids = pl.Series([900_001, 900_002])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
 _OUTLOOK_KEPT: Final = timedelta(minutes=1)
 _OUTLOOK_KEPT_LARGE: Final = timedelta(minutes=10)
+_AT_FIRST: Final = 300_000  # jobs of the overview that a start waits for: some seconds
 _LARGE_SITE: Final = 50_000  # jobs
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
 
@@ -84,11 +85,11 @@ class LiveSite:
         return self.site.now()
 
     def start(self) -> None:
-        """Read the overview; the history, which takes longer, and whatever follows come in a thread."""
+        """Read the latest months of the overview; older ones, the history, and whatever follows come in a thread."""
         if self._thread is not None:
             return
         self._stopping.clear()
-        self._try(self._refresh_overview)
+        self._try(lambda: self._refresh_overview(most=_AT_FIRST))
         self._thread = threading.Thread(target=self._follow, name="live-site", daemon=True)
         self._thread.start()
 
@@ -108,6 +109,11 @@ class LiveSite:
             changed = self._refresh_history(jobs_changed=changed) or changed
             self.refreshed_at = self.now()
             return changed
+
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks for the site, as of the last refresh."""
+        return any(version < 0 for version in self._models.values())
 
     def predictor(self) -> JobPredictor:
         """The models in use over the history as of the last refresh; hold `lock` while it works."""
@@ -144,8 +150,7 @@ class LiveSite:
             kept, models = self.memory.outlook, self._models
             kept_for = _OUTLOOK_KEPT if self.overview.frame.height < _LARGE_SITE else _OUTLOOK_KEPT_LARGE
             if kept is None or kept[1] != models or not timedelta(0) <= now - kept[0] <= kept_for:
-                past = self.site.jobs.read_jobs(until=now).collect()
-                kept = now, models, site_outlook(self.site, past, now)
+                kept = now, models, site_outlook(self.site, now)
                 self.memory.outlook = kept
         return kept[2]
 
@@ -176,9 +181,9 @@ class LiveSite:
         else:
             self.problem = None
 
-    def _refresh_overview(self) -> bool:
+    def _refresh_overview(self, most: int | None = None) -> bool:
         with self._refreshing:
-            changed = self.overview.refresh(self.site)
+            changed = self.overview.refresh(self.site, most=most)
             self.version += changed
             return changed
 

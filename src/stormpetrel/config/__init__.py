@@ -119,8 +119,11 @@ class JobsSection(Section):
         default=2.0, ge=1, description="a job is Memory (Compute) above (below) this many times the site's memory per CPU"
     )
 
+    prior: bool = Field(
+        default=True, description="the prior (general experience) judges until the site has a model, which begins with it"
+    )
     outlook: bool = Field(
-        default=False, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
+        default=True, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
     )
     read_output: bool = Field(default=False, description="let `why` read the end of a failed job's own output; it is never kept")
     output_folders: list[str] = Field(
@@ -267,6 +270,10 @@ class ServeSection(Section):
     """The dashboard and the API."""
 
     address: str = Field(default="127.0.0.1:8050", description="where they answer; another than loopback needs a login")
+    socket: str = Field(
+        default="",
+        description="a Unix socket for users of this machine, such as /run/stormpetrel/api.sock: the kernel says who connects",
+    )
     login: Literal["none", "proxy", "token"] = Field(
         default="none", description="none: whoever reaches loopback sees all; proxy: a proxy names the user; token: local tokens"
     )
@@ -283,6 +290,14 @@ class ServeSection(Section):
     hosts: list[str] = Field(default=[], description="host names under which the pages are reached, besides loopback and address")
     prefix: str = Field(default="", description="path under which a proxy shows the pages, such as /node/login1/8050")
     requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
+
+
+class SubmitSection(Section):
+    """What people see while they submit."""
+
+    show_above: float = Field(default=0.3, ge=0, le=1, description="risk from which sbatch prints two lines; below it is silent")
+    refuse_above: float = Field(default=1.0, ge=0, le=1, description="risk above which sbatch refuses the job; 1: never")
+    refuse_impossible: bool = Field(default=False, description="whether sbatch refuses a job that the cluster can never run")
 
 
 class NotifySection(Section):
@@ -344,6 +359,7 @@ class Settings(Section):
     alarms: AlarmsSection = AlarmsSection()
     notify: NotifySection = NotifySection()
     serve: ServeSection = ServeSection()
+    submit: SubmitSection = SubmitSection()
     actions: ActionsSection = ActionsSection()
 
     @model_validator(mode="after")

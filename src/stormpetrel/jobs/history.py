@@ -6,9 +6,11 @@ An outcome counts from the moment its job *ended*; at equal times readings come 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from itertools import pairwise
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -18,12 +20,13 @@ from stormpetrel.jobs.keys import FEW, SPACE_NAMES, SPACES, key, keys_of_few, st
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
 from stormpetrel.jobs.readings import READINGS, READINGS_OF
-from stormpetrel.records.jobs import KEY
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
 Matrix = NDArray[np.float32]
 _OUTCOME_CODES: Final = {**{name: code for code, name in enumerate(OUTCOMES)}, NEVER_STARTED: -2}  # as history_kernel has them
+_NODES: Final = "nodes"  # among the spaces in a file
 _STRANGER: Final = 0  # the row of everybody who is asked about and was never taken in
 
 
@@ -186,6 +189,36 @@ class History:
             self._similar.pop(key_values, None)
         return Advanced(readings, due)
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that it remembers, as plain arrays: rows, the texts of the keys in a row, and jobs not yet ended."""
+        arrays: dict[str, NDArray[Any]] = {
+            "rows": self._rows[: self._count],
+            "node_rows": self._node_rows[: len(self._nodes) + 1],
+        }
+        for name, known in (*zip(SPACE_NAMES, self._codes, strict=True), (_NODES, self._nodes)):
+            texts = [text.encode() for text in known]
+            arrays[f"text.{name}"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
+            arrays[f"length.{name}"] = np.array([len(text) for text in texts], dtype=np.int64)
+            arrays[f"code.{name}"] = np.array(list(known.values()), dtype=np.int64)
+        jobs = pl.DataFrame(list(self._similar), schema={name: JOB_SCHEMA[name] for name in KEY}, orient="row")
+        content = io.BytesIO()
+        jobs.write_ipc(content)
+        arrays["open_jobs"] = np.frombuffer(content.getvalue(), dtype=np.uint8)
+        arrays["similarity"] = np.array(list(self._similar.values()), dtype=np.float32).reshape(jobs.height, 3)
+        return arrays
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Remember what `to_arrays` has written, in place of whatever was known; KeyError or ValueError where something lacks."""
+        rows, node_rows = (np.array(arrays[name], dtype=np.float64, order="C") for name in ("rows", "node_rows"))
+        codes = [_dictionary(arrays, name) for name in (*SPACE_NAMES, _NODES)]
+        sound = rows.shape[1:] == node_rows.shape[1:] == self._rows.shape[1:] and len(node_rows) == len(codes[-1]) + 1
+        if not sound or any(max(known.values(), default=0) >= len(rows) for known in codes[:-1]):
+            raise ValueError("its rows are not those of its keys")
+        jobs = pl.read_ipc(io.BytesIO(arrays["open_jobs"].tobytes()))
+        self._rows, self._node_rows, self._count = rows, node_rows, len(rows)
+        self._codes, self._nodes = codes[:-1], codes[-1]
+        self._similar = dict(zip(jobs.select(KEY).iter_rows(), np.array(arrays["similarity"], np.float32), strict=True))
+
     def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
         self._similar.update(zip(jobs.select(KEY).iter_rows(), similarity, strict=True))
 
@@ -256,6 +289,14 @@ class History:
         return node_from.astype(np.int64), flat[np.arange(node_from[-1]) + offsets]
 
 
+def _dictionary(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, int]:
+    """The keys of a space and their rows, as `to_arrays` has written them."""
+    bounds = [0, *np.cumsum(arrays[f"length.{name}"]).tolist()]
+    text = arrays[f"text.{name}"].tobytes()
+    texts = (text[begin:end].decode() for begin, end in pairwise(bounds))
+    return dict(zip(texts, arrays[f"code.{name}"].tolist(), strict=True))
+
+
 def _request_logarithms(frame: pl.DataFrame) -> NDArray[np.float64]:
     """What each job asks for, as logarithms: CPUs, time limit, memory."""
     return frame.select(
@@ -283,6 +324,11 @@ def _grown(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     if count <= len(rows):
         return rows
     return np.concatenate([rows, empty_rows(max(count, 2 * len(rows)) - len(rows))])
+
+
+def in_order(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The jobs in the order in which they are taken in: it decides between events of the same second."""
+    return jobs.sort("submit_time", "job_id", "array_task", "restart", maintain_order=True)
 
 
 def event_times(jobs: pl.DataFrame) -> NDArray[np.float64]:

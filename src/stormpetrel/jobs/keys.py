@@ -117,7 +117,9 @@ FEW: Final = 256  # jobs up to which Python is faster than the plan of a query
 # Of these columns one must be there for the key to mean anything; the others may be missing.
 _ESSENTIAL: Final = {"account", "family", "partition"}
 _ALWAYS: Final = {"cluster", "user"}  # jobs without a user share one history: masked users come in runs, too
-_SIZES: Final = {"asked_cpus": ("req_cpus", "cpus"), "asked_nodes": ("req_nodes", "nodes"), "asked_gpus": ("req_gpus", "gpus")}
+SIZES: Final = {"asked_cpus": ("req_cpus", "cpus"), "asked_nodes": ("req_nodes", "nodes"), "asked_gpus": ("req_gpus", "gpus")}
+
+SIZE_COLUMNS: Final = tuple(column for pair in SIZES.values() for column in pair)  # what `stand_ins` looks at
 
 
 def stand_ins(jobs: pl.DataFrame) -> dict[str, str]:
@@ -126,7 +128,7 @@ def stand_ins(jobs: pl.DataFrame) -> dict[str, str]:
     Where even one job says what it requested, nothing stands in: a missing request stays missing.
     """
     chosen = {}
-    for size, (requested, allocated) in _SIZES.items():
+    for size, (requested, allocated) in SIZES.items():
         if jobs.height and jobs[requested].null_count() == jobs.height and jobs[allocated].null_count() < jobs.height:
             chosen[size] = allocated
     return chosen
@@ -136,7 +138,7 @@ def with_request(jobs: pl.DataFrame, stand_in: Mapping[str, str]) -> pl.DataFram
     """The frame with `asked_cpus`, `asked_nodes`, `asked_gpus`, `family`, `limit_key` and `profile`."""
     if "limit_key" in jobs.columns:  # it has them already
         return jobs
-    sizes = [pl.col(stand_in.get(size, requested)).alias(size) for size, (requested, _) in _SIZES.items()]
+    sizes = [pl.col(stand_in.get(size, requested)).alias(size) for size, (requested, _) in SIZES.items()]
     columns = tuple(column for column in APPLICATION_COLUMNS if jobs[column].null_count() < jobs.height)
     profile = [] if "profile" in jobs.columns else [pl.lit(None, dtype=pl.Int64).alias("profile")]
     limit = pl.col("time_limit_s").round().cast(pl.Int64, strict=False)

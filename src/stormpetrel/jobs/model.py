@@ -21,7 +21,9 @@ from stormpetrel.errors import ModelFormatError, NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import COMPLETED, OUTCOMES
-from stormpetrel.jobs.tree_file import checked_trees
+from stormpetrel.jobs.prior.trees import joined_trees
+from stormpetrel.jobs.tree_file import checked_trees, leaf_table
+from stormpetrel.learn.leaf_tables import LeafTable
 from stormpetrel.learn.saving import load_model, save_model
 from stormpetrel.learn.threads import threads, wait_politely
 
@@ -59,12 +61,21 @@ class Explained:
     base: float  # log-odds before anything is known about the job
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Trees that a model begins with (as `risk_trees` gives them, of the same features), and how much its own count then."""
+
+    trees: str
+    weight: float
+
+
 @dataclass
 class JobOutcomeModel:
     """How likely a job is to fail at one moment, and in which way."""
 
     moment: Moment
     rounds: int = ROUNDS
+    depth: int = 6  # of the trees that tell the risk
     seed: int = 0
     threshold: float = 0.5
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -75,15 +86,21 @@ class JobOutcomeModel:
     failed_share_: float = 0.0
     n_train_: int = 0
     _threads = 0  # that the trees use now; 0: as they were made
+    _leaves: tuple[LeafTable, LeafTable | None] | None = None  # in place of the trees: XGBoost is not imported
 
-    def fit(self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series) -> Self:
+    def fit(
+        self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series, *, begin: Beginning | None = None
+    ) -> Self:
         """Learn from jobs whose end is known: `failed`, and `outcome` in the words of `outcomes` (null where none)."""
-        self.fit_risk(features, failed)
+        self.fit_risk(features, failed, begin=begin)
         self._fit_kinds(features, failed, outcome)
         return self
 
-    def fit_risk(self, features: FeatureMatrix, failed: NDArray[np.bool_]) -> Self:
-        """Learn whether jobs fail, and not how: enough for `risk`, in half the time."""
+    def fit_risk(self, features: FeatureMatrix, failed: NDArray[np.bool_], *, begin: Beginning | None = None) -> Self:
+        """Learn whether jobs fail, and not how: enough for `risk`, in half the time.
+
+        With `begin` only what those trees leave over is learnt.
+        """
         wait_politely()
         import xgboost
 
@@ -94,11 +111,24 @@ class JobOutcomeModel:
         few = min(int(failed.sum()), int((~failed).sum()))
         # Small logs: a leaf may not demand more jobs than there are of the rarer class.
         weight = min(SMALLEST_LEAF, max(1.0, few / 20))
-        table = xgboost.QuantileDMatrix(features.values, failed.astype(np.float32), max_bin=128, nthread=threads())
-        settings = {**_RISK_TREES, "min_child_weight": weight, "seed": self.seed, "nthread": threads()}
-        self._risk: xgboost.Booster = xgboost.train(settings, table, self.rounds)
+        trees = None if begin is None else _loaded(begin.trees)
+        table = xgboost.QuantileDMatrix(
+            features.values,
+            failed.astype(np.float32),
+            base_margin=None if trees is None else trees.inplace_predict(features.values, predict_type="margin"),
+            max_bin=128,
+            nthread=threads(),
+        )
+        chosen = {"max_depth": self.depth, "min_child_weight": weight, "seed": self.seed, "nthread": threads()}
+        self._risk: xgboost.Booster = xgboost.train({**_RISK_TREES, **chosen}, table, self.rounds)
+        if begin is not None:
+            self._risk = _loaded(joined_trees(begin.trees, self.risk_trees(), weight=begin.weight))
         self._kinds: xgboost.Booster | None = None
         return self
+
+    def risk_trees(self) -> str:
+        """The trees that tell the risk, as XGBoost writes them."""
+        return self._risk.save_raw("json").decode()
 
     def _refuse_too_few(self, failed: NDArray[np.bool_]) -> None:
         bad, good = int(failed.sum()), int((~failed).sum())
@@ -134,6 +164,8 @@ class JobOutcomeModel:
         values = self._checked(features)
         if not len(values):
             return np.empty(0)
+        if self._leaves is not None:
+            return np.asarray(1.0 / (1.0 + np.exp(-self._leaves[0].margins(values)[:, 0])))
         return np.asarray(self._predict_margin(self._risk, values), dtype=np.float64)
 
     def predict_proba(self, features: FeatureMatrix) -> pl.DataFrame:
@@ -172,6 +204,10 @@ class JobOutcomeModel:
         return trees.inplace_predict(values)
 
     def _shares(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        if self._leaves is not None and self._leaves[1] is not None:
+            margins = self._leaves[1].margins(values)
+            odds = np.exp(margins - margins.max(axis=1, keepdims=True, initial=-np.inf))
+            return np.asarray(odds / odds.sum(axis=1, keepdims=True))
         if self._kinds is None or not len(values):
             return np.tile(np.array(self.outcome_shares_), (len(values), 1))
         return np.asarray(self._predict_margin(self._kinds, values), dtype=np.float64).reshape(len(values), -1)
@@ -184,11 +220,14 @@ class JobOutcomeModel:
 
     def explain(self, features: FeatureMatrix) -> Explained:
         """Exact TreeSHAP contributions of every feature to the log-odds of failing."""
-        import xgboost
-
         values = self._checked(features)
         if not len(values):
             return Explained(self.names_, np.empty((0, len(self.names_)), dtype=np.float32), 0.0)
+        if self._leaves is not None:
+            contributions, base = self._leaves[0].contributions(values)
+            return Explained(self.names_, contributions.astype(np.float32), base)
+        import xgboost
+
         raw = self._risk.predict(xgboost.DMatrix(values, nthread=1 if len(values) < 64 else threads()), pred_contribs=True)
         return Explained(self.names_, raw[:, :-1], float(raw[0, -1]))
 
@@ -231,7 +270,7 @@ class JobOutcomeModel:
 
     def save(self, folder: Path) -> None:
         """Write the model to a new folder."""
-        files = {"risk.json": self._risk.save_raw("json").decode()}
+        files = {"risk.json": self.risk_trees()}
         if self._kinds is not None:
             files["kinds.json"] = self._kinds.save_raw("json").decode()
         record = {
@@ -251,8 +290,11 @@ class JobOutcomeModel:
         save_model(folder, kind=KIND, format_version=FORMAT_VERSION, metadata=record, files=files)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read a model that `save` wrote; ModelFormatError where it is damaged or for another version."""
+    def load(cls, folder: Path, *, few: bool = False) -> Self:
+        """Read a model that `save` wrote; ModelFormatError where it is damaged or for another version.
+
+        With `few` it is for a few rows, and for forecasts and reasons alone: XGBoost is not imported.
+        """
         record, files = load_model(folder, kind=KIND, format_version=FORMAT_VERSION)
         try:
             model = cls(
@@ -272,8 +314,14 @@ class JobOutcomeModel:
             features, kinds = len(model.names_), len(model.outcomes_)
             if record["tells_outcomes_apart"] and kinds < 2:
                 raise ValueError("its record tells apart one outcome")
+            apart = bool(record["tells_outcomes_apart"])
+            model._kinds = None
+            if few:
+                risk = leaf_table(files["risk.json"], features=features, outputs=1)
+                model._leaves = risk, leaf_table(files["kinds.json"], features=features, outputs=kinds) if apart else None
+                return model
             model._risk = _booster(files["risk.json"], features, outputs=1)
-            model._kinds = _booster(files["kinds.json"], features, outputs=kinds) if record["tells_outcomes_apart"] else None
+            model._kinds = _booster(files["kinds.json"], features, outputs=kinds) if apart else None
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise ModelFormatError(
                 f"The model in {folder} is damaged: {error}", hint="Train it again: stormpetrel jobs train"
@@ -282,7 +330,11 @@ class JobOutcomeModel:
 
 
 def _booster(text: str, features: int, *, outputs: int) -> xgboost.Booster:
-    checked = checked_trees(text, features=features, outputs=outputs)
+    return _loaded(checked_trees(text, features=features, outputs=outputs))
+
+
+def _loaded(checked: str) -> xgboost.Booster:
+    """The trees of a text that was checked, or that comes from trees in memory."""
     wait_politely()
     import xgboost
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.features import FeatureMatrix, features_now
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history import History, in_order
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES
@@ -52,15 +52,15 @@ class Verdict:
 
 
 class JobPredictor:
-    """Models and history together."""
+    """Models and history together; the history is empty where no `past` is passed."""
 
     def __init__(
         self,
         models: Mapping[Moment, JobOutcomeModel],
         profiles: JobProfiles,
-        past: pl.DataFrame,
+        past: pl.DataFrame | None = None,
         *,
-        now: datetime,
+        now: datetime | None = None,
         threshold: float = 0.0,
         versions: Mapping[Moment, int] | None = None,
     ) -> None:
@@ -78,7 +78,13 @@ class JobPredictor:
             dropped_states=tuple(about.get("dropped_states", ())),
             stand_in=dict(about.get("stand_in", {})),
         )
-        self.history.sweep(self.profiled(known_by(past, now)))
+        if past is not None and now is not None:
+            self.history.sweep(self.profiled(in_order(known_by(past, now))))
+
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks, and no model of this site."""
+        return any(version < 0 for version in self.versions.values())
 
     def profiled(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """The jobs with the profile of their request."""

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.jobs.features import FeatureMatrix, matrix_of
-from stormpetrel.jobs.history import Advanced, event_times
+from stormpetrel.jobs.history import Advanced, event_times, in_order
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.jobs.predictor import JobPredictor
@@ -60,13 +60,13 @@ class JobStream:
         """How many jobs wait or run, as far as the stream has heard."""
         return int((self._done["done"] & _OVER == 0).sum())
 
-    def recall(self, past: pl.DataFrame, predicted: pl.DataFrame | None = None) -> None:
-        """Take in the past up to the horizon, silently.
+    def recall(self, past: pl.DataFrame, predicted: pl.DataFrame | None = None, *, cut: datetime | None = None) -> None:
+        """Take in the past up to the horizon, silently; from `cut` on, where the history holds what was before.
 
         `predicted` (KEY and `moment`) is what was predicted before. A moment of the last day that is missing there was heard of
         late, just before a restart: it is left to the next `advance`, and with it what happened to that job afterwards.
         """
-        jobs = _in_order(past.filter(pl.col("submit_time") <= self.horizon))
+        jobs = in_order(past.filter(pl.col("submit_time") <= self.horizon))
         happened = event_times(jobs)
         is_past = happened <= self.horizon.timestamp()
         missing = np.zeros(is_past.shape, dtype=bool)
@@ -74,7 +74,8 @@ class JobStream:
             judged = happened > np.maximum(self._silent_until, (self.horizon - LOOKBACK).timestamp())
             missing[:, :3] = (is_past & judged)[:, :3] & ~_is_predicted(jobs, predicted)
         taken = is_past & ~np.logical_or.accumulate(missing, axis=1)
-        self._take_in(jobs, ~taken, since=-np.inf, until=self.horizon)
+        done = ~taken if cut is None else ~taken | (happened < cut.timestamp())
+        self._take_in(jobs, done, since=-np.inf, until=self.horizon)
         self._remember(jobs, taken)
 
     def news(self) -> pl.Expr:
@@ -89,7 +90,7 @@ class JobStream:
 
     def advance(self, jobs: pl.DataFrame, *, until: datetime, judge: bool = True) -> pl.DataFrame:
         """Take in what has happened up to `until`, in the order of time, and judge each job at each moment that came."""
-        jobs = _in_order(jobs.filter(pl.col("submit_time") <= until))
+        jobs = in_order(jobs.filter(pl.col("submit_time") <= until))
         happened, done = event_times(jobs), self._done_of(jobs)
         due = (happened <= until.timestamp()) & ~done
         fresh = due.any(axis=1) & ~self._is_history(jobs, happened, done)
@@ -164,11 +165,6 @@ class JobStream:
 
 
 _NO_PREDICTION: Final = pl.DataFrame(schema=PREDICTION_SCHEMA)
-
-
-def _in_order(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The order in which a training takes jobs in: it decides between events of the same second."""
-    return jobs.sort("submit_time", "job_id", "array_task", maintain_order=True)
 
 
 def _is_predicted(jobs: pl.DataFrame, predicted: pl.DataFrame) -> Mask:

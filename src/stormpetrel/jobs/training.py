@@ -16,17 +16,20 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History, event_times
-from stormpetrel.jobs.model import FEWEST_OF_A_CLASS, ROUNDS, JobOutcomeModel
+from stormpetrel.jobs.history import History, event_times, in_order
+from stormpetrel.jobs.model import FEWEST_OF_A_CLASS, ROUNDS, Beginning, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.optimism import Optimism, optimism
 from stormpetrel.jobs.outcomes import failed, outcome
+from stormpetrel.jobs.prior.learning import begin_with
+from stormpetrel.jobs.prior.shipped import prior_of
 from stormpetrel.jobs.profiles import JobProfiles, fit_request_profiles, with_profile
 from stormpetrel.learn.metrics import best_f1_threshold
 from stormpetrel.learn.splits import INNER_CUTS, splits_at
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 
 Progress = Callable[[str], None]
+_FORECAST_ROWS: Final = 200_000  # that are forecast at a time
 MOST_KEPT_RISKS: Final = 1_000  # out-of-time risks that are saved with a model
 
 
@@ -45,6 +48,7 @@ class TrainingSettings:
     rounds: int = ROUNDS
     seed: int = 0
     most_rows: int = 1_000_000  # of one fit: the most recent ones
+    prior: bool = False  # begin with the prior that comes with the package, while there are few failures
     learn_days: float = 0.0  # learn only from jobs that ended in so many days before the last submission; 0: from all
 
 
@@ -63,9 +67,12 @@ class LabelledJobs:
     profiles: JobProfiles
     notes: tuple[str, ...] = field(default=())
     optimism: Optimism | None = None  # of figures that are made of this history
+    seen: Mapping[Moment, NDArray[np.bool_]] | None = None  # who lived to see each moment, where not all features are kept
 
     def reached(self, moment: Moment) -> NDArray[np.bool_]:
         """Usable jobs that lived to see the moment."""
+        if self.seen is not None:
+            return self.usable & self.seen[moment]
         matrix = self.features[moment]
         return self.usable & ~np.isnan(matrix.values[:, matrix.names.index("site.failed_rate_1h")])
 
@@ -83,7 +90,7 @@ def label_jobs(
     `profiles_from` is the quantile of submission, among jobs that can be judged, up to which the profiles of requests are made:
     an evaluation makes them from jobs before its first cut. `profiles` that are there already are taken as they are.
     """
-    jobs = jobs.sort("submit_time", "job_id", "array_task", maintain_order=True)
+    jobs = in_order(jobs)
     label = jobs.select(failed(settings.failure_states, settings.dropped_states), outcome(), elapsed=pl.col("elapsed_s"))
     usable = label["failed"].is_not_null() & jobs["end_time"].is_not_null() & jobs["submit_time"].is_not_null()
     if settings.min_run_s is not None:
@@ -106,7 +113,7 @@ def label_jobs(
         end=_unix(jobs["end_time"]),
         history=history,
         profiles=profiles,
-        notes=_notes(history) if too_early is None else (too_early.sentence, *_notes(history)),
+        notes=notes_on(history, too_early),
         optimism=too_early,
     )
 
@@ -115,18 +122,35 @@ def fit_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], sett
     """One model of one moment on some rows; the most recent ones where there are very many."""
     chosen = _newest(rows, settings)
     model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
-    return model.fit(labelled.features[moment].rows(chosen), labelled.failed[chosen], labelled.outcome[chosen])
+    features, failed = labelled.features[moment].rows(chosen), labelled.failed[chosen]
+    return model.fit(features, failed, labelled.outcome[chosen], begin=_beginning(features, failed, settings))
 
 
 def fit_risk_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> JobOutcomeModel:
     """The same model where only its `risk` is requested: without the trees that tell in which way jobs fail."""
     chosen = _newest(rows, settings)
     model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
-    return model.fit_risk(labelled.features[moment].rows(chosen), labelled.failed[chosen])
+    features, failed = labelled.features[moment].rows(chosen), labelled.failed[chosen]
+    return model.fit_risk(features, failed, begin=_beginning(features, failed, settings))
+
+
+def _beginning(features: FeatureMatrix, failed: NDArray[np.bool_], settings: TrainingSettings) -> Beginning | None:
+    return begin_with(prior_of(features.moment), features.names, failed) if settings.prior else None
 
 
 def _newest(rows: NDArray[np.bool_], settings: TrainingSettings) -> NDArray[np.intp]:
     return np.flatnonzero(rows)[-settings.most_rows :]
+
+
+def rows_of_fits(labelled: LabelledJobs, moment: Moment, settings: TrainingSettings) -> NDArray[np.bool_]:
+    """Which rows a training at a moment takes: those of the model, and those that its threshold is chosen with."""
+    rows = labelled.reached(moment) & _recent(labelled, settings)
+    taken = np.zeros(rows.size, dtype=bool)
+    taken[_newest(rows, settings)] = True
+    for split in splits_at(INNER_CUTS, labelled.submit, labelled.end, rows):
+        taken[_newest(split.train, settings)] = True
+        taken |= split.test
+    return taken
 
 
 def out_of_time(
@@ -151,7 +175,9 @@ def out_of_time_risks(
     """Truth and risk on the two later slices, in the order of submission."""
 
     def fit(train: NDArray[np.bool_], test: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return fit_risk_at(labelled, moment, train, settings).risk(labelled.features[moment].rows(test))
+        model, rows = fit_risk_at(labelled, moment, train, settings), np.flatnonzero(test)
+        parts = [rows[begin : begin + _FORECAST_ROWS] for begin in range(0, rows.size, _FORECAST_ROWS)]
+        return np.concatenate([np.empty(0), *(model.risk(labelled.features[moment].rows(part)) for part in parts)])
 
     return out_of_time(labelled, rows, fit)
 
@@ -212,11 +238,13 @@ def _unix(times: pl.Series) -> NDArray[np.float64]:
     return (times.dt.epoch("us").cast(pl.Float64) / 1e6).to_numpy()
 
 
-def _notes(history: History) -> tuple[str, ...]:
-    return tuple(
+def notes_on(history: History, too_early: Optimism | None) -> tuple[str, ...]:
+    """What a reader of figures should know about the log that they come from."""
+    stand_ins = tuple(
         f"This log has no requested {size.removeprefix('asked_')} at all: the allocated ones stand in for them at submission."
         for size in (history.stand_in or {})
     )
+    return stand_ins if too_early is None else (too_early.sentence, *stand_ins)
 
 
 _WHICH: Final = {

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpetrel.learn.leaf_tables import LeafTable
+
 RISK: Final = "binary:logistic"
 KINDS: Final = "multi:softprob"
 _NO_PARENT: Final = 2147483647
@@ -30,13 +32,25 @@ def checked_trees(text: str, *, features: int, outputs: int) -> str:
 
     `outputs` is 1 for trees that tell a risk, and the number of outcomes for trees that tell outcomes apart.
     """
+    return json.dumps(_checked(text, features, outputs), allow_nan=False)
+
+
+def leaf_table(text: str, *, features: int, outputs: int) -> LeafTable:
+    """The trees of a file, checked, as a table of their leaves: says what XGBoost says, for a few rows and without it."""
+    learner = _checked(text, features, outputs)["learner"]
+    first = [float(part) for part in learner["learner_model_param"]["base_score"].strip("[]").split(",")]
+    base = first * (outputs // len(first)) if outputs > 1 else [math.log(first[0] / (1.0 - first[0]))]
+    return LeafTable.of(learner["gradient_booster"]["model"]["trees"], features=features, base=base)
+
+
+def _checked(text: str, features: int, outputs: int) -> dict[str, Any]:
     saved = json.loads(text)
     learner = saved["learner"]
     objective = KINDS if outputs > 1 else RISK
     _refuse_unless(learner["objective"]["name"] == objective, f"its trees are not made for {objective}")
     _refuse_unless(learner["gradient_booster"]["name"] == "gbtree", "it holds something else than trees")
     model = learner["gradient_booster"]["model"]
-    document = {
+    return {
         "learner": {
             "attributes": {},
             "feature_names": [],
@@ -47,7 +61,6 @@ def checked_trees(text: str, *, features: int, outputs: int) -> str:
         },
         "version": _version(saved["version"]),
     }
-    return json.dumps(document, allow_nan=False)
 
 
 def _refuse_unless(sound: bool, problem: str) -> None:

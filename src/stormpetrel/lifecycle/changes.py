@@ -77,8 +77,12 @@ def newcomer_text(changes: Changes, by: str, name: str) -> str:
     """Return since when something is new, and how much it makes of the load, in a sentence."""
     one = next(new for new in changes.newcomers if (new.by, new.name) == (by, name))
     users = f" of {one.users} users" if by != "user" and one.users > 1 else ""
-    share = f"{one.jobs:,} jobs{users}, {100 * one.share_of_jobs:.0f} % of all and {100 * one.share_of_load:.0f} % of the load"
+    share = f"{one.jobs:,} jobs{users}, {_percent(one.share_of_jobs)} of all and {_percent(one.share_of_load)} of the load"
     return f"The {by} {name} is new since {one.since:%Y-%m-%d}: {share}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
 
 
 def change_texts(changes: Changes, *, most: int = 12) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from stormpetrel import __version__
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.groups import GroupLimits
+from stormpetrel.jobs.keys import SIZE_COLUMNS
 from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
 from stormpetrel.jobs.model import KIND as OUTCOME_KIND
 from stormpetrel.jobs.model import JobOutcomeModel
@@ -27,9 +28,10 @@ from stormpetrel.jobs.needs.model import FORMAT_VERSION as NEEDS_FORMAT
 from stormpetrel.jobs.needs.model import KIND as NEEDS_KIND
 from stormpetrel.jobs.needs.model import NeedsModel
 from stormpetrel.jobs.needs.past_use import RESOURCES
-from stormpetrel.jobs.needs.training import TrainedOutlook, train_outlook
+from stormpetrel.jobs.needs.training import MOST_JOBS, TrainedOutlook, train_outlook
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.preparation import PreparationSettings
+from stormpetrel.jobs.prior.shipped import PRIOR_VERSION, NoProfiles, shipped_prior
 from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
 from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
@@ -41,8 +43,10 @@ from stormpetrel.learn.family import BY_HAND, Role, Unit
 from stormpetrel.lifecycle.case_answers import answered_jobs, with_answers
 from stormpetrel.lifecycle.contests.decision import Stopwatch
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, operator
+from stormpetrel.lifecycle.history_snapshot import carry_history, recall_history
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
 from stormpetrel.lifecycle.training_needs import training_needs
+from stormpetrel.lifecycle.training_pieces import is_large, label_site
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
@@ -111,8 +115,8 @@ def model_name(moment: Moment) -> str:
 
 
 def training_settings(settings: Settings) -> TrainingSettings:
-    """What a site's settings say about training."""
-    return training_of(settings.jobs, settings.site.time_zone)
+    """What a site's settings say about training; its models begin with the prior, which an evaluation of a log never does."""
+    return replace(training_of(settings.jobs, settings.site.time_zone), prior=settings.jobs.prior)
 
 
 def train_job_models(
@@ -131,7 +135,7 @@ def train_job_models(
     asked for, or there are enough jobs for some only, the current models of the others stay in use, over the same profiles.
     """
     until = until or site.now()
-    jobs = known_by(site.jobs.read_jobs(until=until).collect(), until)
+    jobs = None if is_large(site, until) else known_by(site.jobs.read_jobs(until=until).collect(), until)
     able = training_needs(site, training_settings(site.settings), until=until, jobs=jobs).able(moments)
     current = site.models.current_training(FAMILY)
     others = other_models(current, able)
@@ -139,6 +143,8 @@ def train_job_models(
     fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, answers=answers, progress=progress)
     progress("saving")
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
+    progress("snapshot of the history")
+    carry_history(site, load_models(site), until=until)  # `check`, `watch` and `serve` begin with it
     trained = _names(able) - set(OUTLOOK)
     return [model for model in JOBS.in_order(training) if model.name in trained]
 
@@ -179,19 +185,35 @@ def fit_job_models(
     """
     answers = site.settings.jobs.answers if answers is None else answers
     watch, version = Stopwatch(), site.jobs.table.version()
-    known = known_by(site.jobs.read_jobs(until=until).collect() if jobs is None else jobs, until)
+    by_pieces = jobs is None and labelled is None and is_large(site, until)
+    if by_pieces:
+        known = _latest_jobs(site, until)
+    else:
+        known = known_by(site.jobs.read_jobs(until=until).collect() if jobs is None else jobs, until)
     if not known.height:
         raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live")
     about = {"table_version": version, "code_version": __version__, "trained_until": until.isoformat()}
     chosen = settings or training_settings(site.settings)
-    needs = training_needs(site, chosen, until=until, jobs=known)
+    needs = training_needs(site, chosen, until=until, jobs=None if by_pieces else known)
     able, missing = needs.able(moments), needs.missing(moments)
     if not able:
         raise needs.refusal(missing)
     used_answers = len(answered_jobs(site)) if answers else 0
-    known = with_telemetry(site, with_answers(site, known) if used_answers else known, fewest=FEWEST_JOBS)
     about["answers"] = used_answers
-    models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, labelled=labelled, progress=progress)
+    if by_pieces:
+        progress("history and features, piece by piece")
+        labelled = label_site(site, chosen, able, until=until, answers=bool(used_answers), profiles=profiles)
+    else:
+        known = with_telemetry(site, with_answers(site, known) if used_answers else known, fewest=FEWEST_JOBS)
+    models, labelled = train(
+        labelled.jobs if by_pieces and labelled else known,
+        chosen,
+        able,
+        metadata=about,
+        profiles=profiles,
+        labelled=labelled,
+        progress=progress,
+    )
     more: dict[str, Any] = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
     more |= {"settings": asdict(chosen), "seed": chosen.seed, "learn_days": chosen.learn_days, "compute": watch.read().as_dict()}
     trained_outlook = TrainedOutlook()
@@ -199,6 +221,13 @@ def fit_job_models(
         progress("needs and waits")
         trained_outlook = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
     return FittedModels(models, labelled.profiles, about | more, trained_outlook, missing)
+
+
+def _latest_jobs(site: Site, until: datetime) -> pl.DataFrame:
+    """The jobs that needs and waits are learnt from."""
+    jobs = site.jobs.read_jobs(until=until)
+    since = jobs.select(pl.col("submit_time").top_k(MOST_JOBS).min()).collect().item()
+    return known_by(jobs.filter(pl.col("submit_time") >= since).collect(), until)
 
 
 def enter_job_models(
@@ -266,24 +295,36 @@ def _load_outlook(site: Site, entries: Mapping[str, ModelVersion]) -> TrainedOut
     return TrainedOutlook(needs, WaitModel.load(folders[WAIT]) if WAIT in folders else None)
 
 
-def load_predictor(
-    site: Site, *, now: datetime, past: pl.DataFrame | None = None, moments: Collection[Moment] | None = None
+def load_predictor(site: Site, *, now: datetime, moments: Collection[Moment] | None = None, few: bool = False) -> JobPredictor:
+    """The site's current models over its history as it was known at `now`: of these moments, or of those that there are.
+
+    With `few` it is for one job or a few, and says the same without XGBoost.
+    """
+    predictor = load_models(site, moments=moments, few=few, now=now)
+    recall_history(site, predictor, now=now)
+    return predictor
+
+
+def load_models(
+    site: Site, *, moments: Collection[Moment] | None = None, few: bool = False, now: datetime | None = None
 ) -> JobPredictor:
-    """The site's current models over its history as it was known at `now`: of these moments, or of those that there are."""
+    """The site's current models over a history that has seen nothing yet.
+
+    A site that has none is judged by the prior, unless its settings say otherwise.
+    """
     in_use = site.models.in_use()  # in one look: models and profiles of two trainings must not meet
+    if uses_prior(site, in_use):
+        return _prior_predictor(site, now=now or site.now(), moments=moments)
     models, versions = {}, {}
     there = [moment for moment in MOMENTS if model_name(moment) in in_use] or MOMENTS[:1]
     for moment in there if moments is None else moments:
         current = in_use.get(model_name(moment)) or site.models.current(model_name(moment))
         versions[moment] = current.version
-        models[moment] = JobOutcomeModel.load(site.models.verified_folder(current.name, current.version))
+        models[moment] = JobOutcomeModel.load(site.models.verified_folder(current.name, current.version), few=few)
     profiles = in_use.get(PROFILES) or site.models.current(PROFILES)
-    jobs = site.jobs.read_jobs(until=now).collect() if past is None else past
     predictor = JobPredictor(
         models,
         JobProfiles.load(site.models.verified_folder(PROFILES, profiles.version)),
-        jobs,
-        now=now,
         threshold=site.settings.jobs.threshold,
         versions=versions,
     )
@@ -291,6 +332,25 @@ def load_predictor(
 
     use_working_points(predictor, read_working_points(site).values())
     return predictor
+
+
+def uses_prior(site: Site, in_use: Mapping[str, ModelVersion] | None = None) -> bool:
+    """Whether general experience speaks for a site: it has no model of any moment, and `jobs.prior` allows it."""
+    own = site.models.in_use() if in_use is None else in_use
+    return site.settings.jobs.prior and not any(model_name(moment) in own for moment in MOMENTS)
+
+
+def _prior_predictor(site: Site, *, now: datetime, moments: Collection[Moment] | None) -> JobPredictor:
+    section = site.settings.jobs
+    models = shipped_prior(
+        MOMENTS if moments is None else moments,
+        failure_states=section.failure_states,
+        dropped_states=section.dropped_states,
+        time_zone=site.settings.site.time_zone,
+        past=site.jobs.read_jobs(until=now).select(SIZE_COLUMNS).collect(),
+    )
+    versions = dict.fromkeys(models, PRIOR_VERSION)
+    return JobPredictor(models, NoProfiles(), threshold=section.threshold, versions=versions)
 
 
 class JobFamily(SiteFamily[FittedModels]):

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.prior.shipped import PRIOR_VERSION
 from stormpetrel.jobs.stream import LOOKBACK, JobStream
-from stormpetrel.lifecycle.job_models import PROFILES, load_predictor, model_name
+from stormpetrel.lifecycle.history_snapshot import carry_history, unsettled
+from stormpetrel.lifecycle.job_models import PROFILES, load_models, model_name, uses_prior
 from stormpetrel.store.registry.models import ModelVersion
 from stormpetrel.store.site import Site
 
@@ -18,9 +20,12 @@ _MARGIN = timedelta(days=32)  # predictions are kept by the month of submission
 
 
 def current_versions(site: Site) -> dict[str, int]:
-    """Which version of each job model is in use; changes when one is promoted or rolled back."""
+    """Which version of each job model is in use; changes when one is promoted or rolled back. The prior's is below zero."""
     names = {PROFILES, *(model_name(moment) for moment in MOMENTS)}
-    return {entry.name: entry.version for entry in site.models.versions() if entry.current and entry.name in names}
+    own = {entry.name: entry.version for entry in site.models.versions() if entry.current and entry.name in names}
+    if site.settings.jobs.prior and not own.keys() - {PROFILES}:
+        return {model_name(moment): PRIOR_VERSION for moment in MOMENTS}
+    return own
 
 
 def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None, remember: bool = True) -> JobStream:
@@ -28,19 +33,24 @@ def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None,
     models = [moment for moment in MOMENTS if model_name(moment) in current_versions(site)]
     if not models:
         raise ModelError("The site has no job model yet.", hint="Train one: stormpetrel jobs train")
-    jobs = site.jobs.read_jobs(until=horizon + timedelta(seconds=1)).collect()
-    predictor = load_predictor(site, now=horizon, past=jobs.clear(), moments=models)
+    predictor = load_models(site, moments=models)
+    cut = carry_history(site, predictor, until=horizon)
     stream = JobStream(predictor, horizon=horizon, began=began, began_at=_added_later(site))
     predicted = None
     if remember:
         columns = ["cluster", "job_id", "array_task", "submit_time", "restart", "moment"]
         predicted = site.predictions.read(since=horizon - LOOKBACK - _MARGIN).select(columns).collect()
-    stream.recall(jobs, predicted)
+    stream.recall(unsettled(site, cut, until=horizon), predicted, cut=cut)
     return stream
 
 
 def first_horizon(site: Site, now: datetime) -> datetime:
-    """Where a first watch begins: where the training of the model in use ended, but not longer ago than is worth replaying."""
+    """Where a first watch begins: where the training of the model in use ended, but not longer ago than is worth replaying.
+
+    With the prior it begins now: what was before is history that the prior reads.
+    """
+    if uses_prior(site):
+        return now
     trained = _in_use(site).about.get("trained_until")
     earliest = now - timedelta(days=site.settings.watch.replay_days)
     return now if not trained else min(now, max(earliest, datetime.fromisoformat(str(trained))))

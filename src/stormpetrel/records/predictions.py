@@ -19,7 +19,7 @@ VALUE_COLUMNS: Final = (
     Column("as_of", UTC_TIME, "up to when the history was known: the moment itself, or later where it was heard of late"),
     Column("predicted_at", UTC_TIME, "when it could be read in the table: the time of its commit"),
     Column("late", pl.Boolean, "could be read only more than ten seconds after the moment"),
-    Column("model_version", pl.Int32, "version of the model `jobs-<moment>` in the registry"),
+    Column("model_version", pl.Int32, "version of the model `jobs-<moment>` in the registry; below zero: of the prior"),
     Column("risk", pl.Float32, "probability that the job fails"),
     Column("threshold", pl.Float32, "risk from which it was flagged"),
     Column("flagged", pl.Boolean, "whether it was"),
@@ -34,6 +34,11 @@ VALUE_COLUMNS: Final = (
 )
 PREDICTION_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS)})
 LATE_AFTER_S: Final = 10.0
+
+
+def version_text(version: int) -> str:
+    """A model version as people read it: `3`, or `prior-1` for the prior that comes with the package."""
+    return f"prior-{-version}" if version < 0 else str(version)
 
 
 def readable_from(predictions: pl.DataFrame, moment: datetime, *, pace: float = 1.0) -> pl.DataFrame:

@@ -10,7 +10,7 @@ gives (application, cores, nodes, start, end, outcome), along with `frames`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -40,8 +40,18 @@ def simulate(spec: ClusterSpec, *, chunk: int = CHUNK, more: Iterable[Submission
         yield maker.frame(part)
 
 
-def ended_jobs(spec: ClusterSpec, population: Population | None = None, *, more: Iterable[Submission] = ()) -> Iterator[EndedJob]:
-    """The same jobs one at a time, with what nobody on a real site knows: what each of them needed."""
+def ended_jobs(
+    spec: ClusterSpec,
+    population: Population | None = None,
+    *,
+    more: Iterable[Submission] = (),
+    change: Callable[[Submission], Submission] | None = None,
+) -> Iterator[EndedJob]:
+    """The same jobs one at a time, with what nobody on a real site knows: what each of them needed.
+
+    `change` alters what is first submitted, such as its request for memory: the same days with advice taken.
+    """
     people = population or make_population(spec, spec.seed)
     scheduler = Scheduler(spec, Reactions(people, spec), random_outages(spec))
-    return scheduler.run(heapq.merge(submissions(people, spec), more))
+    submitted = heapq.merge(submissions(people, spec), more)
+    return scheduler.run(submitted if change is None else map(change, submitted))

@@ -100,6 +100,11 @@ class Site:
         return self.folder / "tables"
 
     @property
+    def snapshots(self) -> Path:
+        """Where what was worked out of the tables lies, to be worked out anew where it is missing; not there before the first."""
+        return self.folder / "snapshots"
+
+    @property
     def all_tables(self) -> tuple[Table, ...]:
         """Every Delta Lake table of the site."""
         of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table, self.forgotten.table)

@@ -248,12 +248,12 @@ class WatchRunner:
 
     def _with_waiting(self, step: Step) -> Step:
         """The step, with what a site without a model waits for in place of the words that there is none; the log hears of it."""
-        missing = self._training.missing_model(self.site.now()) if step.model_problem else None
+        missing = self._training.missing_model(self.site.now())
         before, self._waits_for = self._waits_for, missing or self._training.missing_moments(self.site.now())
         if self._waits_for and (not before or (self._waits_for != before and self._is_time("waiting", _WAITING_EVERY_S))):
             self._every["waiting"] = time.monotonic()
             self.log.info("waiting", what=self._waits_for)
-        return replace(step, model_problem=missing) if missing else step
+        return replace(step, model_problem=missing) if missing and step.model_problem else step
 
     def _note_grid(self, step: GridStep) -> None:
         """Say, once per bucket, whether the grid as a whole is in normal operation; from the thread of events."""

@@ -13,14 +13,16 @@ import time
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from stormpetrel.jobs.prior.shipped import PRIOR_VERSION
 from stormpetrel.lifecycle.event_models import FAMILY as EVENTS
 from stormpetrel.lifecycle.families import outdated_trainings
 from stormpetrel.lifecycle.frozen_spans import learning_labels
 from stormpetrel.lifecycle.job_models import FAMILY as JOBS
-from stormpetrel.lifecycle.job_models import lacking_moments, training_settings
+from stormpetrel.lifecycle.job_models import lacking_moments, training_settings, uses_prior
 from stormpetrel.lifecycle.nightly import last_night, reason_to_train
 from stormpetrel.lifecycle.retraining import ended_since, last_attempt
 from stormpetrel.lifecycle.training_needs import TrainingNeeds, training_needs
+from stormpetrel.records.predictions import version_text
 from stormpetrel.store.site import Site
 from stormpetrel.watch.trace_findings import watches_traces
 
@@ -114,12 +116,14 @@ class TrainingSchedule:
         needs = self._count(now)
         if needs is None or self._site.models.current_training(JOBS) is not None:
             return None
-        if self._process:
-            return f"{_NO_MODEL}: the first one is being trained."
         wanted = self._site.settings.watch
-        if wanted.retrain_hours:
-            return f"{_NO_MODEL}: {needs.progress(wanted.retrain_min_jobs)}. It is trained by itself then."
-        return f"{_NO_MODEL}: {needs.progress()}. Train it then: stormpetrel jobs train"
+        if self._process:
+            text = f"{_NO_MODEL}: the first one is being trained."
+        elif wanted.retrain_hours:
+            text = f"{_NO_MODEL}: {needs.progress(wanted.retrain_min_jobs)}. It is trained by itself then."
+        else:
+            text = f"{_NO_MODEL}: {needs.progress()}. Train it then: stormpetrel jobs train"
+        return f"{text} Until then general experience speaks ({version_text(PRIOR_VERSION)})." if uses_prior(self._site) else text
 
     def missing_moments(self, now: datetime) -> str | None:
         """What the moments without a model wait for, in a sentence; None where there is none, or no model at all."""

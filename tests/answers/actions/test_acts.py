@@ -112,7 +112,7 @@ def test_the_status_says_what_the_dry_run_came_to_and_what_is_missing(world):
     turn(site)
     status = actions_status(site, ROOT, rights=False)
     (policy,) = status.policies
-    assert (policy.when, policy.allow_list, policy.dry.cases) == ("at 2min, risk 0.9 or more", "users *", 1)
+    assert (policy.when, policy.allow_list, policy.dry.cases) == ("two minutes in, risk 0.9 or more", "users *", 1)
     assert policy.needs == "Slurm: AdminLevel=Operator" and "cannot be armed yet" in policy.to_arm
     with pytest.raises(AccessError):
         actions_status(site, ADA)

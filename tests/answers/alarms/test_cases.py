@@ -90,6 +90,24 @@ def test_a_job_about_which_the_model_was_undecided_is_asked_about_first_also_bel
     assert cases(site)[0] == undecided and set(cases(site)) == {sure, undecided, flagged}
 
 
+def test_of_the_same_work_one_job_is_asked_about(site, tmp_path):
+    jobs = put_jobs(site, tmp_path, [0.5, 0.45, 0.4])
+    rows = site.jobs.table.scan().with_columns(user=pl.lit("ada"), job_name=pl.lit("sweep")).collect()
+    site.jobs.table.overwrite(rows)
+    (first,) = cases(site)
+    said(site, first, "dismiss")
+    (then,) = cases(site)
+    assert {first, then} < set(jobs), "answered, another one is asked about"
+
+
+def test_each_sort_of_cases_is_asked_about_however_many_jobs_are_undecided(site, tmp_path):
+    put_jobs(site, tmp_path, [0.5] * 12)
+    raise_incidents(site, finding(when=NOW), batch_finding("bob", when=NOW), batch_finding("cat", when=NOW))
+    bucket = put_bucket(site, 1.3)
+    shown = cases(site)
+    assert len(shown) == 10 and bucket in shown and sum(case.startswith("incident") for case in shown) >= 2
+
+
 def test_what_administrators_say_of_a_job_counts_in_place_of_its_state(site, tmp_path):
     fine, other = put_jobs(site, tmp_path, [0.5, 0.5])
     jobs = site.jobs.read_jobs().collect().sort("job_id")

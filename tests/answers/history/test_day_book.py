@@ -94,3 +94,28 @@ def test_days_are_those_of_the_sites_zone():
     log = make_log(50, 7).with_columns(end_time=pl.lit(T0.replace(hour=23, minute=30)))
     days = {zone: sum_jobs(log, settings_with(site={"time_zone": zone})).days["day"] for zone in ("UTC", "Europe/Stockholm")}
     assert (days["Europe/Stockholm"].max() - days["UTC"].max()) == timedelta(days=1)
+
+
+def test_sums_of_a_large_month_are_kept_and_read_where_nothing_has_changed(live, monkeypatch):
+    put_jobs(live.site, make_log(300, 5, days=70))
+    monkeypatch.setattr(day_book, "_WORTH_KEEPING", 50)
+    first = make_book(live, "", None)
+    kept = sorted(live.site.snapshots.glob("days-*.npz"))
+    assert kept and all(path.stat().st_mode & 0o077 == 0 for path in kept)
+    calls = []
+    monkeypatch.setattr(day_book, "sum_jobs", lambda jobs, *rest: calls.append(jobs.height) or sum_jobs(jobs, *rest))
+    again = make_book(live, "", None)
+    assert len(calls) == len(first.months) - len(kept)
+    for name in ("days", "nodes", "totals", "uncounted"):
+        assert set(getattr(again, name).rows()) == set(getattr(first, name).rows())
+    for path in kept:  # one bit is another
+        content = bytearray(path.read_bytes())
+        content[-9] ^= 1
+        path.write_bytes(content)
+    calls.clear()
+    make_book(live, "", None)
+    assert len(calls) == len(first.months)
+    live.site.settings = settings_with(jobs={"failure_states": ["TIMEOUT"]})
+    calls.clear()
+    make_book(live, "", None)
+    assert len(calls) == len(first.months)

@@ -403,3 +403,13 @@ def test_a_site_without_jobs_has_an_empty_overview(tmp_path):
         assert not overview.refresh(site)
         page = overview.page(LOCAL, TableQuery(sort=(("user", True), ("risk", False)), search="x"))
         assert page.total == 0 and page.rows.columns == list(COLUMNS)
+
+
+def test_a_start_reads_the_latest_months_and_the_next_refresh_the_rest(site, overview):
+    first = Overview()
+    assert first.refresh(site, most=1)
+    months = set(first.frame["submit_time"].dt.strftime("%Y-%m"))
+    every = sorted(set(overview.frame["submit_time"].dt.strftime("%Y-%m")))
+    assert months == {every[-1]} and len(every) > 1
+    assert first.refresh(site)
+    assert first.frame.select(KEY).equals(overview.frame.select(KEY))

@@ -1,4 +1,4 @@
-"""When the queue will hurt: on clusters whose growth, capacity and waits are known, and on the simulators."""
+"""When waits become long: on clusters whose growth, capacity and waits are known, and on the simulators."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ BODIES: dict[str, Any] = {
     "predict": {"cpus": 2},
     "predict_many": [{"cpus": 2}],
     "predict_script": {"text": "#!/bin/bash\n#SBATCH -t 10\n"},
+    "predict_submit": {"options": {"time": "00:10:00"}},
     "give_opinion": {"job": "", "advice": "Ask for less.", "useful": True},
     "save_view": {"link": "/jobs"},
     "act_on_alarm": {"kind": "note", "note": "seen"},

@@ -25,7 +25,7 @@ def output(folder, *words):
 
 def test_the_status_says_that_it_runs_dry_and_what_is_missing(world):
     text = output(world[0], "status")
-    assert "Acting is on." in text and "cancel: cancel, dry; at 2min, risk 0.9 or more; users *" in text
+    assert "Acting is on." in text and "cancel: cancel, dry; two minutes in, risk 0.9 or more; users *" in text
     assert "1 case, 0 settled" in text and "cannot be armed yet" in text
 
 

@@ -77,7 +77,7 @@ def test_the_list_shows_what_is_in_use_and_why(folder):
 
 
 def test_without_a_model_the_list_says_how_to_get_one(tmp_path):
-    make_site(tmp_path / "new").close()
+    make_site(tmp_path / "new", jobs={"prior": False}).close()
     assert "stormpetrel jobs train" in run("--site", tmp_path / "new", "models", "list")
     assert as_json("--site", tmp_path / "new", "models", "list") == []
 

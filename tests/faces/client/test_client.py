@@ -176,9 +176,9 @@ def test_a_server_that_is_not_there_is_named():
 
 
 def test_what_is_no_stormpetrel_is_told():
-    with pytest.raises(SourceFormatError, match="no Stormpetrel"):
+    with pytest.raises(SourceFormatError, match="not Stormpetrel"):
         answering(httpx.Response(200, text="<html>")).version()
-    with pytest.raises(SourceFormatError, match="no Stormpetrel"):
+    with pytest.raises(SourceFormatError, match="not Stormpetrel"):
         answering(httpx.Response(404, json=["nothing"])).version()
     with pytest.raises(AccessError, match="login"):
         answering(httpx.Response(303, headers={"Location": "/login"})).version()

@@ -48,9 +48,9 @@ def sent(live, viewer, query=""):
 
 def test_an_administrator_sees_the_ledger_and_the_switch_and_a_user_the_own_acts(board):
     whole, own, nothing = (sent(board.live, viewer) for viewer in (LOCAL, ADA, EVE))
-    assert "Stop all actions" in whole and "at 2min, risk 0.9 or more" in whole and "cannot be armed yet" in whole
+    assert "Stop all actions" in whole and "two minutes in, risk 0.9 or more" in whole and "cannot be armed yet" in whole
     assert "Stop all actions" not in own and "cannot be armed" not in own and '"dry"' in own
-    assert "Nothing was decided or done." in nothing and "policy:cancel" not in nothing
+    assert "No decisions and no actions so far." in nothing and "policy:cancel" not in nothing
 
 
 def test_who_may_only_read_is_shown_no_switch(board):
@@ -63,7 +63,7 @@ def test_one_click_stops_everything_and_one_lets_it_go_on(browser, board):
     assert visit.axe() == []
     visit.page.fill("#actions-why", "upgrade")
     visit.page.click("#actions-off")
-    visit.page.wait_for_selector("#actions-body:has-text('Acting is switched off')")
+    visit.page.wait_for_selector("#actions-body:has-text('Actions are switched off')")
     assert board.site.actions.switch().why == "upgrade" and not board.site.actions.switch().is_on
     visit.page.click("#actions-on")
     visit.page.wait_for_selector("#actions-message:has-text('Acting is on.')")

@@ -52,7 +52,7 @@ def test_a_user_is_sent_the_load_of_all_but_no_group(board):
 )
 def test_a_number_of_cores_that_is_none_is_told_and_left_out(board, query, problem):
     told = sent(board.live, LOCAL, query)
-    assert ("is no number of cores" in told) is problem and ("as given" in told) is not problem
+    assert ("is not a number of cores" in told) is problem and ("as given" in told) is not problem
 
 
 def test_a_number_of_cores_may_be_written_with_commas():

@@ -1,12 +1,14 @@
 """How old the data is, and whether somebody watches."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.faces.dashboard.freshness import freshness
+from stormpetrel.faces.dashboard.pages import jobs
 from stormpetrel.store.watch_status import WatchStatus, write_status
 from tests.builders import make_site
 
@@ -59,3 +61,12 @@ def test_trouble_with_the_source_is_told(live):
     assert (told.state, "sacct did not answer" in told.words) == ("trouble", True)
     others = freshness(live, Viewer("kim", is_admin=False))
     assert (others.state, "sacct" in others.words) == ("trouble", False)
+
+
+def test_the_page_of_jobs_says_that_general_experience_speaks_until_the_site_has_a_model(live, monkeypatch):
+    status(live)
+    monkeypatch.setattr(jobs, "live_figures", lambda _live, _viewer: SimpleNamespace(jobs=3, predicted=2))
+    live.refresh()
+    assert "No history of this site yet" in str(jobs._notices(live, LOCAL))
+    monkeypatch.setattr(LiveSite, "is_prior", False)
+    assert jobs._notices(live, LOCAL) is None

@@ -1,4 +1,4 @@
-"""What is odd on the nodes, as the page says it: the sentence, and what is behind it."""
+"""What is unusual on the nodes, as the page says it: the sentence, and what is behind it."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def test_the_score_of_a_node_as_a_whole_is_shown_with_the_metric_that_is_unusual
 
 
 def test_a_calm_site_and_one_that_nobody_judges_say_so():
-    assert "No node does what calm nodes of this site do not do." in shown(findings=[])
+    assert "No node is unusual compared with normal nodes of this site." in shown(findings=[])
     assert "stormpetrel traces train" in shown(findings=[], nodes=[], cluster=None, judged=False)

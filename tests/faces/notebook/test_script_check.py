@@ -6,6 +6,7 @@ import pytest
 
 from stormpetrel.answers.jobs.one_job import advice_answer
 from stormpetrel.answers.schemas.predictions import ScriptAnswer
+from stormpetrel.config import settings_from
 from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.faces.notebook import ScriptCheck, check_script
 from stormpetrel.jobs.advice.advice import Advice
@@ -43,7 +44,7 @@ def test_a_file_is_read(practice_site, tmp_path):
 
 
 def test_without_a_model_there_is_no_risk_but_an_answer(tmp_path):
-    create_site(tmp_path / "site").close()
+    create_site(tmp_path / "site", settings_from({"jobs": {"prior": False}})).close()
     check = check_script(tmp_path / "site", SCRIPT, user="ada")
     assert check.risk is None
     assert "No risk can be given" in check._repr_html_() and "No risk can be given" in repr(check)

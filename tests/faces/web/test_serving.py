@@ -124,7 +124,7 @@ def asked_while_running(app, path, **headers):
         os.kill(os.getpid(), signal.SIGINT)
 
     asker = threading.Thread(target=ask_and_stop)
-    serving.run_server(app, listener, when_up=asker.start)
+    serving.run_server(app, [listener], when_up=asker.start)
     asker.join(timeout=20)
     return found[0]
 

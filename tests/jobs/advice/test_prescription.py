@@ -101,6 +101,20 @@ def test_a_smaller_request_tells_risk_wait_and_core_hours():
     assert effect_text(piece) == "risk 61% → 9%, starts within 10 min instead of 1 h 47 min, 3.6 core-hours saved"
 
 
+def test_cpus_that_idle_are_saved_with_evidence():
+    cpus = NeedEstimate("cpus", 16.0, 2.5, 3.4, 4.0, 0.0, 3.6, 20, "this user's jobs of this name")
+    time = NeedEstimate("time", 7200.0, 3600.0, 5400.0, 7000.0, 0.0, 5400.0, 20, "this user's jobs of this name")
+    outlook = Outlook(cpus=cpus, time=time)
+    job = request().with_columns(req_cpus=pl.lit(16, dtype=pl.Int64))
+    jobs = job_frame([run(k) for k in range(6)])
+    kind = find_kind(job, jobs, now=NOW)
+    pieces, notes = prescribe(job, outlook, Prescribed([], lambda: False, NOW, kind))
+    [piece] = with_effects(pieces, job, outlook, None)
+    assert piece.saves and piece.proposed == 4 and piece.core_hours_saved == pytest.approx(12.0)
+    assert piece.sentence == "4 CPUs would do instead of 16 CPUs." and "nine in ten kept up to 3.4 CPUs busy" in piece.evidence[0]
+    assert notes == ["The run time asked for is tight already: nothing to save there."]
+
+
 def test_needs_and_start_are_told_in_a_line_each():
     assert need_texts({"memory": memory(6.0, short=0.2)}) == [
         "Memory: half such jobs need up to 3 GB, nine in ten up to 6 GB (it asks for 8 GB); more than it asks for with 20%"

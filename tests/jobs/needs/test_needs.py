@@ -58,6 +58,23 @@ def test_a_time_out_is_cut_off():
     assert use_table(jobs, "time").cut_off.tolist() == [True, True]
 
 
+def test_busy_cpus_are_cpu_time_over_run_time_and_short_runs_say_nothing():
+    jobs = tasks(3, run_s=100.0).with_columns(
+        cpu_time_s=pl.Series([150.0, 400.0, 5.0]), req_cpus=pl.lit(4), elapsed_s=pl.Series([100.0, 100.0, 30.0])
+    )
+    table = use_table(jobs, "cpus")
+    np.testing.assert_allclose(table.used, [1.5, 4.0, np.nan])
+    assert table.request.tolist() == [4.0] * 3 and table.cut_off.tolist() == [False, True, False]
+
+
+def test_fewer_cpus_are_given_where_most_of_them_idle():
+    jobs = tasks(400, run_s=100.0).with_columns(cpu_time_s=pl.lit(180.0), req_cpus=pl.lit(16, dtype=pl.Int64))
+    result = evaluate_needs(jobs, "cpus")
+    request = result.baselines["request"]
+    assert result.model.waste_ratio is not None and request.waste_ratio is not None
+    assert result.model.waste_ratio < request.waste_ratio / 2 and (result.model.under_share or 0.0) <= 0.05
+
+
 def test_tasks_are_given_less_than_they_ask_for_and_enough():
     result = evaluate_needs(tasks(400), "memory")
     request = result.baselines["request"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stormpetrel.errors import UsageError
 from stormpetrel.sources.scripts.job_script import JobRequest, change_line, parse_job_script
 from tests.sources.scripts.test_job_script import GIB, HOUR, asked, pbs, slurm
 
@@ -157,3 +158,32 @@ def test_directives_keep_line_option_value_and_column() -> None:
 )  # fmt: skip
 def test_a_change_is_written_in_the_script_s_own_form(request_: JobRequest, column: str, value: object, line: str) -> None:
     assert change_line(request_, column, value) == line
+
+
+def with_arguments(*words: str, lines: str = "#SBATCH -t 60 --mem=8G") -> JobRequest:
+    return parse_job_script(f"#!/bin/sh\n{lines}\n./fit\n", name="fit.sh", arguments=words)
+
+
+def test_options_before_the_script_win_as_for_sbatch() -> None:
+    request = with_arguments("-t", "5", "-c8")
+    assert (request.columns["time_limit_s"], request.columns["req_cpus"]) == (300.0, 8)
+    assert request.columns["req_mem_bytes"] == 8 * GIB
+
+
+def test_a_change_of_an_option_of_the_command_line_is_a_word_for_it() -> None:
+    request = with_arguments("-t", "5", "--partition=long")
+    assert change_line(request, "time_limit_s", 600.0) == "-t 00:10:00"
+    assert change_line(request, "partition", "short") == "--partition=short"
+    assert change_line(request, "req_mem_bytes", 4 * GIB) == "#SBATCH --mem=4G"
+
+
+def test_what_is_odd_on_the_command_line_is_said_to_be_there() -> None:
+    assert with_arguments("--partitoin=long").warnings == (
+        "On the command line: unknown option --partitoin (did you mean --partition?); the rest is read without it.",
+    )
+    assert with_arguments("-n1", ":", "-n2").columns["req_cpus"] == 1
+
+
+def test_options_before_a_script_of_another_scheduler_are_refused() -> None:
+    with pytest.raises(UsageError, match="Slurm only"):
+        parse_job_script("#!/bin/sh\n#PBS -l walltime=1:00:00\n", name="a.pbs", arguments=["-t", "5"])

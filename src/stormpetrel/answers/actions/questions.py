@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 _HOUR_S: Final = 3600.0
+_MOMENTS: Final = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
 _MOST_PLANNED: Final = 10  # cases of a test that the scheduler is asked about
 
 
@@ -181,8 +182,8 @@ def _undo(site: Site, act: Act) -> str:
 def _when(policy: Policy) -> str:
     if policy.kind in OF_RISK:
         risk = f"risk {policy.tau:g} or more" if policy.tau else "flagged by the model"
-        return f"at {policy.decided_at}, {risk}"
-    return f"a node is suspected: {', '.join(policy.kinds)}"
+        return f"{_MOMENTS[policy.decided_at]}, {risk}"
+    return f"a node is suspected: {', '.join(kind.replace('_', ' ') for kind in policy.kinds)}"
 
 
 def _allow_list(policy: Policy) -> str:

@@ -1,8 +1,9 @@
 """Which cases administrators should judge: those whose answer teaches most, also from below the threshold.
 
 Site + Viewer -> ask_cases -> CaseList; + NewCaseAnswer -> answer_case -> CaseReceipt. As in `jobs/active_learning.py` the worth
-of a case is how undecided we are (1 − |2p − 1|) times how populated its region is. Cases are incidents that nobody has judged,
-jobs that ended, hours of nodes with unusual windows that raised nothing, and buckets of events below the threshold.
+of a case is how undecided we are (1 − |2p − 1|) times how populated its region is; of one user's jobs of one name the best is
+asked about, and each sort of cases has some. Cases are incidents that nobody has judged, jobs that ended, hours of nodes with
+unusual windows that raised nothing, and buckets of events below the threshold.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _MOST_JOBS: Final = 20_000
 _MOST_HOURS: Final = 2_000
 _ODD_IN_A_ROW: Final = 3  # flagged moments that the rule over CPU windows needs before it speaks
 _LOWEST: Final = 0.3  # of the threshold: what is lower nobody doubts
+_OF_EACH_SORT: Final = 2  # cases of ten, where there are any
 _SEED: Final = 0
 _KINDS: Final = tuple(FindingKind)
 _REF: Final = "job_ref"
@@ -67,6 +69,7 @@ class _Case:
     words: str
     link: str | None
     place: tuple[float, ...] = field(default=())
+    work: str = ""  # what is the same work as another case's
 
 
 def ask_cases(site: Site, viewer: Viewer, question: CaseQuestion | None = None) -> CaseList:
@@ -76,10 +79,8 @@ def ask_cases(site: Site, viewer: Viewer, question: CaseQuestion | None = None) 
     wanted, answered = question or CaseQuestion(), site.case_answers.standing()
     groups = [_incidents(site), _jobs(site), _node_hours(site), _buckets(site)]
     open_groups = [[one for one in group if one.case not in answered] for group in groups]
-    lines = [line for group in open_groups for line in _weighed(group)]
-    lines.sort(key=lambda line: (-line.worth, line.case))
     return CaseList(
-        cases=lines[: wanted.limit],
+        cases=_chosen([_weighed(group) for group in open_groups if group], wanted.limit),
         candidates=sum(map(len, open_groups)),
         answered=len(answered) + len(site.incidents.judged()),
     )
@@ -160,15 +161,28 @@ def _unknown(case: str) -> NotThereError:
     return NotThereError(f"There is no case {case[:80]!r}.", hint="See what is asked: stormpetrel alarms ask")
 
 
+def _chosen(sorts: Sequence[Sequence[CaseLine]], limit: int) -> list[CaseLine]:
+    """Those of most worth, what is worth most first; each sort has some: densities are told apart within a sort only."""
+    kept = max(1, min(_OF_EACH_SORT, limit // max(1, len(sorts))))
+    first = [line for lines in sorts for line in lines[:kept]]
+    rest = sorted((line for lines in sorts for line in lines[kept:]), key=_by_worth)
+    return sorted([*sorted(first, key=_by_worth), *rest][:limit], key=_by_worth)
+
+
+def _by_worth(line: CaseLine) -> tuple[float, str]:
+    return (-line.worth, line.case)
+
+
 def _weighed(cases: Sequence[_Case]) -> list[CaseLine]:
-    """Cases of one sort with their worth: how undecided, times how populated the region among them is."""
-    if not cases:
-        return []
+    """Cases of one sort with their worth, how undecided times how populated the region among them is, what is worth most first.
+
+    Of those that are the same work one is enough: the second answer would teach little.
+    """
     chance = np.array([one.chance for one in cases])
     places = np.array([one.place for one in cases], dtype=np.float32)
     density = region_density(places, _SEED) if len(cases) > 1 else np.ones(1)
     worth = informativeness(chance, density)
-    return [
+    lines = [
         CaseLine(
             case=one.case, family=one.family, kind=one.kind, about=one.about, at=one.at, score=one.score, threshold=one.threshold,
             raised=one.raised, chance=one.chance, uncertainty=1 - abs(2 * one.chance - 1), density=float(density[number]),
@@ -176,6 +190,11 @@ def _weighed(cases: Sequence[_Case]) -> list[CaseLine]:
         )
         for number, one in enumerate(cases)
     ]  # fmt: skip
+    work = {one.case: one.work or one.case for one in cases}
+    best: dict[str, CaseLine] = {}
+    for line in sorted(lines, key=_by_worth):
+        best.setdefault(work[line.case], line)
+    return list(best.values())
 
 
 def _incidents(site: Site) -> list[_Case]:
@@ -242,6 +261,7 @@ def _job(row: dict[str, object]) -> _Case:
         words=f"job {row['job_shown']}{whose}{what} ended {row['state']}; risk {risk:.0%}, {flagged}. A real failure?",
         link=job_link(str(row[_REF])),
         place=(risk, *sizes),
+        work=f"{row.get('user')}/{row.get('job_name')}" if row.get("job_name") else "",
     )
 
 

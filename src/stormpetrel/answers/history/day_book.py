@@ -5,6 +5,7 @@ job table -> LiveSite.boards.books -> DayBook: a few rows per day, not thousands
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,11 @@ from stormpetrel.answers.background import Background
 from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError
+from stormpetrel.jobs import keys, outcomes, waste
 from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import OVER_BEFORE_START, UNKNOWN, core_seconds, group_key, uncounted
+from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest, read_frames, write_frames
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.nodes import expand_nodes
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 GROUPS: Final = ("account", "partition", "application", "profile", "outcome")
 SUMS: Final = ("jobs", "failed_jobs", "core_seconds", "lost_core_seconds")
+_PARTS: Final = ("days", "nodes", "totals", "uncounted")
+_WORTH_KEEPING: Final = 5_000  # jobs of a month: fewer are summed as fast as they are read
 _REST_S: Final = 15.0  # between two looks at the table: sums over days do not need more
 _NEEDED: Final = (
     "user", "account", "partition", "state", "start_time", "end_time", "elapsed_s", "time_limit_s", "cpu_limit_s",
@@ -73,7 +78,7 @@ class DayBook:
         viewer.require(READ)
         if viewer.is_admin:
             return self
-        own = {name: getattr(self, name).filter(viewer.sees()) for name in ("days", "nodes", "totals", "uncounted")}
+        own = {name: getattr(self, name).filter(viewer.sees()) for name in _PARTS}
         return DayBook(**own, profiles=self.profiles, months={})
 
     def profile_descriptions(self) -> dict[str, str]:
@@ -118,9 +123,7 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
 
 def book_of(months: Mapping[str, _Month], profiles: JobProfiles | None = None) -> DayBook:
     """Return the book of some months."""
-    parts: dict[str, Any] = {
-        name: pl.concat([getattr(month, name) for month in months.values()]) for name in ("days", "nodes", "totals", "uncounted")
-    }
+    parts: dict[str, Any] = {name: pl.concat([getattr(month, name) for month in months.values()]) for name in _PARTS}
     return DayBook(**parts, profiles=profiles, months=months)
 
 
@@ -129,12 +132,12 @@ def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
     del key
     try:
         predictor = live.predictor()
-        profiled: Profiled | None = predictor.profiled
-        profiles: JobProfiles | None = predictor.profiles
+        profiled: Profiled | None = None if predictor.is_prior else predictor.profiled
+        profiles: JobProfiles | None = None if predictor.is_prior else predictor.profiles
     except ModelError:  # no model yet: every job's profile is unknown
         profiled = profiles = None
     done = before.months if before is not None and before.profiles is profiles else {}
-    return book_of(again(lambda: _months(live.site, done, profiled)), profiles)
+    return book_of(again(lambda: _months(live.site, done, profiled, profiles)), profiles)
 
 
 def book_background() -> Background[DayBook]:
@@ -142,16 +145,35 @@ def book_background() -> Background[DayBook]:
     return Background(make_book, rest_s=_REST_S, most=1)
 
 
-def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None) -> dict[str, _Month]:
-    """Each month as it was where its files are the same, else summed anew."""
+def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None, profiles: JobProfiles | None) -> dict[str, _Month]:
+    """Each month as it was where its files are the same, here or in the folder of snapshots, else summed anew."""
     months: dict[str, _Month] = {}
+    shared = _identity(site.settings, profiles)
     for month, files in _by_month(site.jobs.table.files()).items():
         known = done.get(month)
         if known is None or known.files != files:
+            identity = {**shared, "files": sorted(path.name for path in files)}
+            kept = read_frames(site, f"days-{month}.npz", identity)
+            known = None if kept is None else _Month(files, **kept)
+        if known is None:
             rows = site.jobs.table.scan(sorted(files)).select(_NEEDED).collect()
             known = sum_jobs(rows, site.settings, profiled, files)
+            if rows.height >= _WORTH_KEEPING:
+                frames = {name: getattr(known, name) for name in _PARTS}
+                write_frames(site, f"days-{month}.npz", identity, frames)
         months[month] = known
     return months or {"": sum_jobs(pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in _NEEDED}), site.settings)}
+
+
+def _identity(settings: Settings, profiles: JobProfiles | None) -> dict[str, Any]:
+    """What the sums of a month depend on beside its jobs."""
+    return {
+        "code": code_digest((sys.modules[__name__], keys, outcomes, waste)),
+        "polars": pl.__version__,
+        "zone": settings.site.time_zone,
+        "states": [list(settings.jobs.failure_states), list(settings.jobs.dropped_states)],
+        "profiles": None if profiles is None else profiles_digest(profiles),
+    }
 
 
 def _by_month(files: Iterable[Path]) -> dict[str, frozenset[Path]]:

@@ -46,7 +46,7 @@ def cause_of(site: Site, job: Mapping[str, Any], past: pl.DataFrame) -> JobCause
     return JobCause(**{**asdict(cause), "sentence": sentence, "evidence": list(cause.evidence)})
 
 
-def remedies_for(job: pl.DataFrame, past: pl.DataFrame, *, now: datetime) -> list[JobRemedy]:
+def remedies_for(job: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: datetime) -> list[JobRemedy]:
     """Return what helped others after a failure like that of a job (a frame of one row), best first."""
     row = job.with_columns(outcome(), family()).row(0, named=True)
     if row["outcome"] not in OUTCOME_LABELS or row["outcome"] == "CANCELLED":

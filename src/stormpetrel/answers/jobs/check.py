@@ -15,9 +15,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.answers.jobs.judging import user_for
-from stormpetrel.answers.jobs.one_job import NOT_KNOWN, advice_answer, line_in, useful_advice, verdict_answer
+from stormpetrel.answers.jobs.one_job import NOT_KNOWN, PRIOR_SPEAKS, advice_answer, line_in, useful_advice, verdict_answer
 from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
-from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest
+from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest, SubmitRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import ModelError, SourceError, UsageError
 from stormpetrel.jobs.advice.advice import advise
@@ -86,11 +86,16 @@ def _ago(seconds: float) -> str:
     return f"{format_duration(seconds)} ago"
 
 
+_NOT_OF_THE_REQUEST = frozenset({"argv", "wrap", "type", "comment", "export"})
 _FLAT = ("risk", "flagged", "threshold", "known", "outcomes", "likeliest", "base_risk", "profile", "reasons")
 
 
 class Judge(Protocol):
     """What says how likely jobs are to fail: a JobPredictor, or one that several share."""
+
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks, and no model of this site."""
 
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
         """Everything about one job (a frame of one row)."""
@@ -105,6 +110,11 @@ class LiveJudge:
     def __init__(self, live: LiveSite) -> None:
         self._lock = live.lock
         self._predictor = live.predictor()  # outside the lock: it may wait for a refresh, which takes the lock
+
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks, and no model of this site."""
+        return self._predictor.is_prior
 
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
         """Everything about one job (a frame of one row)."""
@@ -124,7 +134,7 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
     viewer.require(PREDICT)
     user = user_for(viewer, script.user)
     try:
-        request = parse_job_script(script.text, name=script.name, kind=script.kind)
+        request = parse_job_script(script.text, name=script.name, kind=script.kind, arguments=script.arguments)
     except SourceError as error:
         raise UsageError(error.what, hint=error.hint) from error
     return _answer(
@@ -139,6 +149,29 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
     )
 
 
+def check_submission(live: LiveSite, viewer: Viewer, submitted: SubmitRequest) -> tuple[str, ScriptAnswer]:
+    """Judge a job while it is being submitted: `silent`, `show` or `refuse`, as the site has set it, and why."""
+    options = {name: value for name, value in submitted.options.items() if name not in _NOT_OF_THE_REQUEST}
+    arguments = [f"--{name}={value}" for name, value in options.items() if isinstance(value, str)]
+    argv = submitted.options.get("argv")
+    name = argv[0] if isinstance(argv, list) and argv and argv[0] else "sbatch"
+    folder = submitted.options.get("chdir")
+    script = ScriptRequest(
+        text="#!/bin/sh\n",
+        name=name,
+        kind="slurm",
+        user=None,
+        folder=folder if isinstance(folder, str) and folder else None,
+        arguments=arguments,
+    )
+    answer = check_script(live, viewer, script)
+    limits, risk = live.settings.submit, answer.risk or 0.0
+    impossible = answer.cluster is not None and answer.cluster.can_run is False
+    if (limits.refuse_above < 1.0 and risk > limits.refuse_above) or (impossible and limits.refuse_impossible):
+        return "refuse", answer
+    return ("show" if impossible or risk >= limits.show_above else "silent"), answer
+
+
 def check_request(
     site: Site, viewer: Viewer, request: JobRequest, *, user: str | None, folder: str | None, now: datetime
 ) -> ScriptAnswer:
@@ -147,14 +180,14 @@ def check_request(
 
     viewer.require(PREDICT)
     user = user_for(viewer, user)
-    past = site.jobs.read_jobs(until=now).collect()
+    past = site.jobs.read_jobs(until=now)
 
     def load() -> Judge:
-        return load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
+        return load_predictor(site, now=now, moments=[Moment.SUBMIT], few=True)
 
     row = _row(site, request, user=user, folder=folder, now=now)
     fit = fit_to_site(site, request, user=user)
-    return _answer(site, load, lambda _row: past, request, row, now=now, fit=fit, outlook=site_outlook(site, past, now))
+    return _answer(site, load, lambda _row: past, request, row, now=now, fit=fit, outlook=site_outlook(site, now))
 
 
 def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> pl.DataFrame:
@@ -183,6 +216,8 @@ def _answer(
         notes.append(f"No risk can be given: {error}")
     risk = RiskNow(load if judge is None else lambda: judge, now)
     verdict = verdict_answer(judge.judge(row, Moment.SUBMIT, now)) if judge else None
+    if judge is not None and judge.is_prior:
+        notes.append(PRIOR_SPEAKS)
     if verdict is not None and not verdict.known:
         notes.append(NOT_KNOWN)
     risk_of = None if judge is None else lambda candidates: judge.risk(candidates, Moment.SUBMIT, now)

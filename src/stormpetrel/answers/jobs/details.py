@@ -13,7 +13,15 @@ import polars as pl
 
 from stormpetrel.answers.jobs.causes import cause_of, remedies_for
 from stormpetrel.answers.jobs.check import LiveJudge
-from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, script_line, useful_advice, waiting_answer
+from stormpetrel.answers.jobs.one_job import (
+    PRIOR_SPEAKS,
+    advice_answer,
+    advice_for,
+    notes_about,
+    script_line,
+    useful_advice,
+    waiting_answer,
+)
 from stormpetrel.answers.jobs.outlook import RiskNow, with_outlook
 from stormpetrel.answers.jobs.profile import profile_of
 from stormpetrel.answers.jobs.resubmission import find_tries
@@ -129,7 +137,7 @@ def _prediction(row: Mapping[str, Any]) -> StoredPrediction:
 
 def _profile(live: LiveSite, job: pl.DataFrame) -> tuple[ProfileComparison | None, tuple[str, ...]]:
     try:
-        return profile_of(live, job), ()
+        return (None, (PRIOR_SPEAKS,)) if live.predictor().is_prior else (profile_of(live, job), ())
     except ModelError as error:
         return None, (f"Its profile is not known: {error}",)
 

@@ -18,7 +18,6 @@ from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
-from stormpetrel.records.jobs import JOB_SCHEMA
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -54,18 +53,17 @@ def models_in_use(source: SiteLike, viewer: Viewer) -> ModelsInUse:
     They read the past of everybody, so they are for administrators. Where the watch has run, its predictions of the last weeks
     are read as well, to say how good they were: columns of `running_quality_of`, one row per moment.
     """
-    from stormpetrel.lifecycle.job_models import load_predictor, model_name
+    from stormpetrel.lifecycle.job_models import load_models, model_name
     from stormpetrel.lifecycle.live import current_versions
 
     viewer.require(READ)
     viewer.require_admin()
     with opened(source) as site:
         current = current_versions(site)
-        moments = [moment for moment in MOMENTS if model_name(moment) in current]
+        moments = [moment for moment in MOMENTS if current.get(model_name(moment), 0) > 0]
         if not moments:
             raise ModelError("The site has no job model yet.", hint="Train one: stormpetrel jobs train")
-        nothing = pl.DataFrame(schema=JOB_SCHEMA)
-        predictor = load_predictor(site, now=site.now(), past=nothing, moments=moments)
+        predictor = load_models(site, moments=moments)
         about = site.models.current(model_name(moments[0])).about
         trained = about.get("trained_until")
         return ModelsInUse(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from stormpetrel.jobs.advice.kinds import Kind
     from stormpetrel.store.site import Site
 
+PRIOR_SPEAKS: Final = (
+    "No history of this site yet: the risk is general experience from other sites (prior-1), and the site's own outcomes so far."
+)
 NOT_KNOWN: Final = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
 NODE_FAILED: Final = "A node failed under the job: its request is not the problem. Submit it again as it is."
 ENOUGH_REASONS: Final = 12

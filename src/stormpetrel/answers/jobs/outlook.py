@@ -1,6 +1,6 @@
 """What a job will need and when it will start, for whoever shows one job: the outlook of a site, and its advice.
 
-Site + past jobs -> site_outlook -> JobOutlook; JobOutlook + job + advice -> with_outlook -> OutlookAnswer.
+Site -> site_outlook -> JobOutlook; JobOutlook + job + advice -> with_outlook -> OutlookAnswer.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class OutlookAnswer:
     mem_update: str | None = None  # how the script gives memory back while it runs, where the cluster can do it
 
 
-def site_outlook(site: Site, past: pl.DataFrame, now: datetime) -> JobOutlook | None:
-    """The outlook over a site's past as it was known at `now`; None where no models of it are in use."""
+def site_outlook(site: Site, now: datetime) -> JobOutlook | None:
+    """The outlook over a site's latest jobs as they were known at `now`; None where no models of it are in use."""
     from stormpetrel.jobs.predictor import known_by
     from stormpetrel.lifecycle.job_models import load_outlook
 
@@ -51,7 +51,10 @@ def site_outlook(site: Site, past: pl.DataFrame, now: datetime) -> JobOutlook | 
         return None  # `models list` and `doctor` say what is wrong with it; everything else is answered without
     if not trained.needs and trained.wait is None:
         return None
-    return JobOutlook(trained.needs, trained.wait, known_by(past, now).sort("submit_time").tail(MOST_PAST), now=now)
+    jobs = site.jobs.read_jobs(until=now)
+    since = jobs.select(pl.col("submit_time").top_k(MOST_PAST).min()).collect().item()
+    past = known_by(jobs.filter(pl.col("submit_time") >= since).collect(), now)
+    return JobOutlook(trained.needs, trained.wait, past.sort("submit_time").tail(MOST_PAST), now=now)
 
 
 class RiskNow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.jobs.features import FeatureMatrix, matrix_of
-from stormpetrel.jobs.history import Readings, event_times
+from stormpetrel.jobs.history import Readings, event_times, in_order
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, Verdict, known_by
 from stormpetrel.jobs.stream import likeliest_failure
@@ -87,6 +87,34 @@ def verdicts(predictor: JobPredictor, known: JobsAsOf) -> Iterator[Verdict]:
             yield from predictor.verdicts(features, predictor.profiled(known.jobs[rows])["profile"], moment)
 
 
+def verdicts_on(site: Site, predictor: JobPredictor, job: pl.DataFrame, *, now: datetime) -> Iterator[Verdict]:
+    """Yield the verdict on a job of a site (one row) at each moment that it has reached; the predictor's history must be empty.
+
+    What came after its last moment cannot have been known, and what was before is taken from a snapshot where there is one.
+    """
+    from stormpetrel.lifecycle.history_snapshot import carry_history, unsettled
+    from stormpetrel.lifecycle.job_telemetry import with_telemetry
+
+    job = known_by(job, now)
+    if job.is_empty():
+        return
+    happened = event_times(job)[0, : len(MOMENTS)]
+    last = float(np.nanmax(happened))
+    cut = carry_history(site, predictor, until=job["submit_time"].item())
+    jobs = in_order(known_by(unsettled(site, cut, until=datetime.fromtimestamp(last, UTC)), now))
+    done = event_times(jobs) < (-np.inf if cut is None else cut.timestamp())
+    advanced = predictor.history.advance(
+        predictor.profiled(jobs), done, since=-np.inf, until=last, moments=list(predictor.models)
+    )
+    this = np.flatnonzero(jobs.select(JobRef.of(job.row(0, named=True)).is_row()).to_series().fill_null(False).to_numpy())
+    profiled = predictor.profiled(with_telemetry(site, job))
+    for moment, time in zip(MOMENTS, happened, strict=True):
+        if moment in predictor.models and time <= now.timestamp():
+            of_job = _rows_of(advanced.readings, moment, this)
+            features = matrix_of(profiled, of_job, predictor.history, moment, time_zone=predictor.time_zone)
+            yield from predictor.verdicts(features, profiled["profile"], moment)
+
+
 def site_jobs(site: Site, *, now: datetime, last: int | None) -> JobsAsOf:
     """Return the jobs of a site as known at `now`; wanted are those that wait or run, or the `last` N submitted ones."""
     from stormpetrel.lifecycle.job_telemetry import with_telemetry
@@ -116,10 +144,18 @@ def _features_of(
         seen = ~np.isnan(readings.at[moment][:, readings.names.index("site.failed_rate_1h")])
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero(known.wanted & seen & (happened[:, column] <= known.as_of.timestamp()))
-        of_rows = Readings(
-            readings.names,
-            readings.similarity[rows],
-            {moment: readings.at[moment][rows]},
-            {at: nodes[rows] for at, nodes in readings.nodes.items()},
+        yield (
+            moment,
+            rows,
+            matrix_of(profiled[rows], _rows_of(readings, moment, rows), history, moment, time_zone=predictor.time_zone),
         )
-        yield moment, rows, matrix_of(profiled[rows], of_rows, history, moment, time_zone=predictor.time_zone)
+
+
+def _rows_of(readings: Readings, moment: Moment, rows: NDArray[np.intp]) -> Readings:
+    """What was read at one moment for some jobs."""
+    return Readings(
+        readings.names,
+        readings.similarity[rows],
+        {moment: readings.at[moment][rows]},
+        {at: nodes[rows] for at, nodes in readings.nodes.items()},
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stormpetrel.answers.jobs.one_job import PRIOR_SPEAKS
 from stormpetrel.answers.schemas.predictions import JobForecast, JobForecasts
 from stormpetrel.answers.viewer import READ
 
@@ -25,12 +26,12 @@ def predict_jobs(site: Site, viewer: Viewer, *, moment: Moment | None, last: int
     With `last` these are among the last N submitted ones, ended or not, as known then; with `moment` all are judged at that one.
     """
     from stormpetrel.answers.jobs.past_jobs_judged import judged_jobs, site_jobs
-    from stormpetrel.lifecycle.job_models import load_predictor
+    from stormpetrel.lifecycle.job_models import load_models
     from stormpetrel.records.jobs import job_text
 
     viewer.require(READ)
     known = site_jobs(site, now=now, last=last)
-    predictor = load_predictor(site, now=now, past=known.jobs.head(0), moments=[moment] if moment else None)
+    predictor = load_models(site, moments=[moment] if moment else None)
     judged = judged_jobs(predictor, known, moments=list(predictor.models)).filter(viewer.sees())
     flagged = pl.col("risk") >= pl.col("threshold")
     table = judged.select(
@@ -49,4 +50,4 @@ def predict_jobs(site: Site, viewer: Viewer, *, moment: Moment | None, last: int
         "known",
     )
     rows = table.sort("risk", descending=True, maintain_order=True).iter_rows(named=True)
-    return JobForecasts(forecasts=[JobForecast(**row) for row in rows])
+    return JobForecasts(forecasts=[JobForecast(**row) for row in rows], notes=[PRIOR_SPEAKS] if predictor.is_prior else [])

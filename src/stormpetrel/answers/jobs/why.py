@@ -13,6 +13,7 @@ import polars as pl
 from stormpetrel.answers.jobs.causes import cause_of, remedies_for
 from stormpetrel.answers.jobs.one_job import (
     ENOUGH_REASONS,
+    PRIOR_SPEAKS,
     advice_answer,
     advice_for,
     notes_about,
@@ -22,7 +23,7 @@ from stormpetrel.answers.jobs.one_job import (
     waiting_answer,
 )
 from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
-from stormpetrel.answers.jobs.past_jobs_judged import JobsAsOf, verdicts
+from stormpetrel.answers.jobs.past_jobs_judged import verdicts_on
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.schemas.job import JobWhy
 from stormpetrel.answers.viewer import READ
@@ -30,9 +31,11 @@ from stormpetrel.errors import ModelError, NotThereError, UsageError
 from stormpetrel.jobs.advice.kinds import find_kind
 from stormpetrel.jobs.advice.prescription import Prescribed
 from stormpetrel.jobs.advice.waiting import why_waiting
+from stormpetrel.jobs.causes.cause import ended_near
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
-from stormpetrel.jobs.predictor import Verdict, known_by, moment_of
+from stormpetrel.jobs.predictor import Verdict, moment_of
 from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id, was_never_started
+from stormpetrel.records.states import JobState
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -48,10 +51,10 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     from stormpetrel.lifecycle.job_models import FAMILY, lacking_moments, load_predictor
 
     viewer.require(READ)
-    past = site.jobs.read_jobs(until=now).collect()
-    row = find_job(past if viewer.is_admin else past.filter(viewer.sees()), job_id)
+    past = site.jobs.read_jobs(until=now)
+    row = find_job(_called(past if viewer.is_admin else past.filter(viewer.sees()), job_id), job_id)
     job = row.row(0, named=True)
-    explained, notes = _verdicts(site, past, JobRef.of(job), now)
+    explained, notes = _verdicts(site, row, now)
     current = site.models.current_training(FAMILY)
     lacking = lacking_moments(current) if current else ()
     reached = MOMENTS[: MOMENTS.index(moment_of(job, now)) + 1]
@@ -60,16 +63,17 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     kind = find_kind(row, past, now=now)
     following, proposed = advice_for(row, past, now=now, kind=kind)
     advice, left_out = useful_advice(site, proposed)
-    risk = RiskNow(lambda: load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT]), now)
+    risk = RiskNow(lambda: load_predictor(site, now=now, moments=[Moment.SUBMIT], few=True), now)
     flagged = _was_flagged(site, JobRef.of(job), job["submit_time"])
     prescribed = Prescribed(advice, lambda: following is None and (flagged or risk.flagged(row)), now, kind)
-    more = with_outlook(site, site_outlook(site, past, now), row, prescribed, risk)
+    more = with_outlook(site, site_outlook(site, now), row, prescribed, risk)
+    is_held = job["state"] == JobState.HELD  # others on its host and of its cluster id tell whose fault a hold is
     known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
         never_started=was_never_started(job),
-        waiting=waiting_answer(why_waiting(job, known.cluster if known else None, past)),
-        cause=cause_of(site, job, past),
+        waiting=waiting_answer(why_waiting(job, known.cluster if known else None, past.collect() if is_held else None)),
+        cause=cause_of(site, job, past.filter(ended_near(job)).collect()),
         remedies=remedies_for(row, past, now=now),
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
@@ -80,18 +84,23 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     )
 
 
-def _verdicts(site: Site, past: pl.DataFrame, ref: JobRef, now: datetime) -> tuple[list[Verdict], list[str]]:
+def _verdicts(site: Site, job: pl.DataFrame, now: datetime) -> tuple[list[Verdict], list[str]]:
     """What the models in use would have predicted at each moment, and why there is nothing where there is none."""
-    from stormpetrel.lifecycle.job_models import load_predictor
-    from stormpetrel.lifecycle.job_telemetry import with_telemetry
+    from stormpetrel.lifecycle.job_models import load_models
 
     try:
-        predictor = load_predictor(site, now=now, past=past.head(0))
+        predictor = load_models(site, few=True)
     except ModelError as error:
         return [], [f"No risk can be given: {error}"]
-    jobs = with_telemetry(site, known_by(past, now).sort("submit_time", maintain_order=True))
-    wanted = jobs.select(ref.is_row()).to_series().fill_null(False).to_numpy()
-    return list(verdicts(predictor, JobsAsOf(jobs, wanted, now).only(ref))), []
+    return list(verdicts_on(site, predictor, job, now=now)), [PRIOR_SPEAKS] if predictor.is_prior else []
+
+
+def _called(jobs: pl.LazyFrame, job_id: str) -> pl.DataFrame:
+    """The jobs that may be meant by an id."""
+    if not is_job_id(job_id.strip()):
+        return jobs.head(0).collect()
+    number = int(job_id.strip().partition("_")[0])
+    return jobs.filter((pl.col("job_id") == number) | (pl.col("job_id_raw") == number)).collect()
 
 
 def _was_flagged(site: Site, ref: JobRef, submitted: datetime) -> bool:

@@ -92,16 +92,21 @@ class Overview:
         }
         self._now = _snapshot({**self._now.months, **taken})
 
-    def refresh(self, site: Site) -> bool:
-        """Take in what has been committed since; only months whose files have changed are read. True if there was anything."""
-        return again(lambda: self._refresh(site))
+    def refresh(self, site: Site, *, most: int | None = None) -> bool:
+        """Take in what has been committed since; only months whose files have changed are read. True if there was anything.
 
-    def _refresh(self, site: Site) -> bool:
+        With `most` the latest months alone, until there are so many jobs: the rest is read at the next refresh.
+        """
+        return again(lambda: self._refresh(site, most))
+
+    def _refresh(self, site: Site, most: int | None) -> bool:
         jobs, predictions = files_by_month(site.jobs.table), files_by_month(site.predictions.table)
         known_cluster = site.cluster.known()
         cluster = known_cluster.cluster if known_cluster else None
         months: dict[str, _Month] = {}
         for name in sorted(jobs, reverse=True):
+            if most is not None and sum(month.frame.height for month in months.values()) >= most:
+                break
             known, files = self._now.months.get(name), (jobs[name], predictions.get(name, frozenset()))
             months[name] = known if known is not None and known.is_of(*files, cluster) else self._read(site, *files, cluster)
         if months.keys() == self._now.months.keys() and all(month is self._now.months[name] for name, month in months.items()):

@@ -162,3 +162,30 @@ class PublishedEvaluation(Answer):
     seconds: dict[str, float]
     notes: list[str]
     optimistic: Optimism | None
+
+
+class FirstPeriod(Answer):
+    """The jobs of the first days after a start: means over starting days, by forecaster."""
+
+    days: int
+    starts: int = Field(description="starting days whose jobs had both outcomes")
+    jobs: int = Field(description="over all starting days")
+    roc_auc: dict[str, float] = Field(description="`user_rate` so far, `prior`, `blend` (the site's model begun with it), `own`")
+    log_loss: dict[str, float] = Field(description="the same; in nats")
+
+
+class FirstDaysOfLog(Answer):
+    """What forecasts of a log's first days would have been worth, had it begun on each of several days."""
+
+    log: str
+    jobs: int
+    failures: int
+    periods: list[FirstPeriod]
+
+
+class FirstDaysEvaluation(Answer):
+    """The prior on logs that it has not seen."""
+
+    logs: list[FirstDaysOfLog]
+    prior: str = Field(description="which prior: the shipped one, or one of the other logs named")
+    notes: list[str]

@@ -12,7 +12,7 @@ from stormpetrel.answers.schemas.base import Answer, Question
 class NeedsQuestion(Question):
     """Which resource is judged, and from where on."""
 
-    resource: Literal["memory", "time"]
+    resource: Literal["memory", "time", "cpus"]
     protocol: Literal["time", "rolling"] = Field(default="time", description="the last fifth of the log, or from 60 % on")
     seed: int = 0
 

@@ -32,6 +32,9 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
+OptionValue = Annotated[str, StringConstraints(max_length=4096)]
+
+
 class PredictionRequest(Request):
     """A job as it would be submitted; what is left out is not known."""
 
@@ -105,6 +108,7 @@ class JobForecasts(Answer):
     """Forecasts of jobs of the site, the most likely to fail first."""
 
     forecasts: list[JobForecast]
+    notes: list[str] = Field(default=[], description="that general experience speaks, and no model of the site")
 
 
 class PredictionList(Answer):
@@ -126,6 +130,19 @@ class ScriptRequest(Request):
     kind: Literal["slurm", "pbs", "condor"] | None = Field(None, description="found from the text if left out")
     user: Name | None = Field(None, description="whose job it will be; you, if left out. Only administrators may ask for others")
     folder: Path | None = Field(None, description="folder it is submitted from", examples=["/home/ada/run7"])
+    arguments: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
+        default=[], max_length=256, description="options of sbatch that stand before the script; they win", examples=[["-t", "5"]]
+    )
+
+
+class SubmitRequest(Request):
+    """A job while it is being submitted: the options that sbatch ended up with, as Slurm's cli_filter writes them."""
+
+    options: dict[Annotated[str, StringConstraints(max_length=100)], OptionValue | list[OptionValue]] = Field(
+        max_length=200,
+        description="by their long names; `argv` holds the script and its arguments",
+        examples=[{"time": "00:05:00"}],
+    )
 
 
 class Advice(Answer):

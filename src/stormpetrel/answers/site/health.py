@@ -201,6 +201,9 @@ def _model_line(live: LiveSite, status: WatchStatus | None) -> HealthLine:
     training = live.site.models.current_training("jobs")
     waits_for = status.waits_for if status else None
     if training is None:
+        if live.settings.jobs.prior:
+            text = waits_for or "There is no job model of this site yet: general experience (prior-1) speaks."
+            return _line(part, name, "warning", text, "" if waits_for else "Train one: stormpetrel jobs train")
         text = f"There are no risks. {waits_for}" if waits_for else "There is no model yet, so no risks."
         return _line(part, name, "warning", text, "" if waits_for else "Train one: stormpetrel jobs train")
     if isinstance(live.model_problem, ModelOutdatedError):

@@ -32,20 +32,22 @@ from stormpetrel.answers.schemas.registry import (
 )
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.answers.workload.input import make_generator
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.prior.shipped import LEARNT, PRIOR_VERSION, prior_of
 from stormpetrel.learn.family import TrainingRecord, Unit
 from stormpetrel.lifecycle.event_models import train_event_model
 from stormpetrel.lifecycle.families import describe_all, describe_training, family_named, promote_training
-from stormpetrel.lifecycle.job_models import missing_text, train_job_models
+from stormpetrel.lifecycle.job_models import missing_text, model_name, train_job_models, uses_prior
 from stormpetrel.lifecycle.nightly import run_nightly
 from stormpetrel.lifecycle.trace_learning import campaign_windows
 from stormpetrel.lifecycle.trace_models import train_trace_model
 from stormpetrel.lifecycle.trace_regions import labelled_types
 from stormpetrel.lifecycle.workload_models import fit_site_generator
+from stormpetrel.records.predictions import version_text
 from stormpetrel.sources.trace_files import read_campaigns
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.jobs.moments import Moment
     from stormpetrel.store.registry.models import ModelVersion, Training
     from stormpetrel.store.site import Site
     from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
@@ -59,7 +61,34 @@ def trainings_of_all(site: Site, viewer: Viewer) -> RegisteredTrainings:
         ListedTraining(**_fields(record), problem=record.problem, shadow=shadow_text(site, record.family, record.name))
         for record in describe_all(site)
     )
-    return RegisteredTrainings(trainings=list(lines))
+    return RegisteredTrainings(trainings=[*_prior_in_use(site), *lines])
+
+
+def _prior_in_use(site: Site) -> list[ListedTraining]:
+    """The prior as a training in use, while it speaks for the site."""
+    if not uses_prior(site):
+        return []
+    name, learnt = version_text(PRIOR_VERSION), prior_of(Moment.SUBMIT).n_train_
+    return [
+        ListedTraining(
+            training=name,
+            created=LEARNT.isoformat(),
+            trained_until=LEARNT,
+            jobs=learnt,
+            windows=0,
+            buckets=0,
+            current=True,
+            previous=None,
+            why="no model of this site yet: general experience from other sites, shipped with the package",
+            promoted=None,
+            models={model_name(moment): PRIOR_VERSION for moment in MOMENTS},
+            comparisons={},
+            family="jobs",
+            sort="",
+            learnt_from=f"{learnt:,} jobs",
+            problem=None,
+        )
+    ]
 
 
 def show_model(site: Site, viewer: Viewer, name: str) -> ShownTraining | ModelVersions:

@@ -25,7 +25,7 @@ def action_router(live: LiveSite) -> APIRouter:
         """Whether anything may be done, and of each policy whether it acts and what its ledger says; administrators only."""
         return json_response(actions_status(live.site, viewer))
 
-    @api.get("/acts", operation_id="acts", summary="What was decided and done", response_model=ActList, responses=errors())
+    @api.get("/acts", operation_id="acts", summary="Decisions and actions", response_model=ActList, responses=errors())
     def acts(viewer: Reader, question: Annotated[ActQuestion, Query()]) -> Response:
         """Acts with their commands and answers, the newest first; users see those on their own jobs."""
         return json_response(list_acts(live.site, viewer, question))
@@ -33,7 +33,7 @@ def action_router(live: LiveSite) -> APIRouter:
     @api.post(
         "/switch",
         operation_id="turn_actions",
-        summary="Stop everything, or go on",
+        summary="Stop all actions, or allow them again",
         response_model=SwitchLine,
         responses=errors(413),
     )

@@ -39,7 +39,7 @@ def alarm_router(live: LiveSite) -> APIRouter:
     _add_cases(api, live)
 
     @api.get(
-        "/replay", operation_id="replay_alarms", summary="The past, replayed", response_model=IncidentList, responses=errors()
+        "/replay", operation_id="replay_alarms", summary="Replay of the past", response_model=IncidentList, responses=errors()
     )
     def replay(viewer: Reader, question: Annotated[ReplayQuestion, Query()]) -> Response:
         """What a watch would have raised in a part of the past, and when; nothing is kept.

@@ -20,16 +20,16 @@ Node = Mapping[str, Any]
 _SECTIONS: Final = {
     "predict": ("Predictions", "Judge a job before it is submitted."),
     "jobs": ("Jobs", "Jobs of the site, what was predicted or scored of them, and why."),
-    "actions": ("Actions", "What policies and people do to jobs and nodes: the switch, the ledger, every act."),
+    "actions": ("Actions", "What policies and people do to jobs and nodes: the switch, the ledger, every action."),
     "alarms": (
         "Alarms",
-        "Incidents: what is wrong with the cluster, since when, whose fault it probably is, and what people did.",
+        "Incidents: what is wrong with the cluster, since when, the suspected cause, and what people did.",
     ),
-    "nodes": ("Nodes and traces", "What the threads of the nodes do, and where that is unlike anything the model has learnt."),
+    "nodes": ("Nodes and traces", "What the threads of the nodes do, and where that is unlike the training data of the model."),
     "grid": ("Cluster", "The cluster as a whole: how many events of each kind there are, and whether that is normal operation."),
     "site": ("Site", "The site as a whole: what the pages of the dashboard show."),
     "workload": ("Workload", "A generator of jobs like those of the site: how good it is, and new jobs out of it."),
-    "models": ("Models", "Which models there are, and which are in use."),
+    "models": ("Models", "List, promote and roll back models."),
     "own": ("Yours", "Opinions on advice, and saved views."),
 }
 _REF: Final = "#/components/schemas/"

@@ -22,12 +22,12 @@ SCOPE: Final = "x-stormpetrel-scope"  # where the OpenAPI document says which sc
 
 _MEANING: Final = {
     400: "The request cannot be read at all.",
-    401: "Nobody is known to be asking: send `Authorization: Bearer TOKEN`.",
-    403: "You may not do this: the token lacks the scope, or it is about somebody else.",
+    401: "Not authenticated: send `Authorization: Bearer TOKEN`.",
+    403: "You may not do this: the token lacks the scope, or it is about another user.",
     404: "It does not exist, or it is not yours; the answer is the same for both.",
-    409: "It cannot be done as the site stands: there is no model, or none to go back to.",
+    409: "It cannot be done now: there is no model, or none to go back to.",
     413: "The request is too large: send it in parts.",
-    422: "Something in the request makes no sense; the sentence says what.",
+    422: "Something in the request is invalid; the message says what.",
     429: "Too many requests: try again after the seconds in `Retry-After`.",
     503: "Busy: try again after the seconds in `Retry-After`.",
 }

@@ -11,10 +11,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
+from stormpetrel_client.render import short_lines
 
 from stormpetrel.answers.actions.acts import cancel_job
-from stormpetrel.answers.jobs.check import check_script
+from stormpetrel.answers.jobs.check import check_script, check_submission
 from stormpetrel.answers.jobs.details import find_jobs, job_details
 from stormpetrel.answers.jobs.judging import for_viewer, judge_requests, predictions
 from stormpetrel.answers.overview.job_table import job_rows, table_query
@@ -30,6 +31,7 @@ from stormpetrel.answers.schemas.predictions import (
     PredictionRequest,
     ScriptAnswer,
     ScriptRequest,
+    SubmitRequest,
 )
 from stormpetrel.answers.site.ingest import take_job_documents
 from stormpetrel.faces.api.batching import Batcher
@@ -135,7 +137,7 @@ def _next(request: Request, page: int) -> str:
 class PredictQuestion(Question):
     """How much detail the prediction has."""
 
-    explain: bool = Field(False, description="also give the reasons: what speaks for and against a failure")
+    explain: bool = Field(False, description="also return the reasons")
 
 
 def predict_router(live: LiveSite) -> APIRouter:
@@ -174,5 +176,18 @@ def predict_router(live: LiveSite) -> APIRouter:
     async def predict_script(viewer: Predicting, script: ScriptRequest) -> Response:
         """Judge a job script before it is submitted, and say what to ask for instead. The script is read, never run."""
         return json_response(await run_in_threadpool(check_script, live, viewer, script))
+
+    @api.post(
+        "/submit",
+        operation_id="predict_submit",
+        summary="Two lines for somebody who is submitting",
+        response_model=None,
+        responses={**_ERRORS, 200: {"content": {"text/plain": {}}}},
+    )
+    async def predict_submit(viewer: Predicting, submitted: SubmitRequest) -> Response:
+        """Judge a job as sbatch submits it: `silent`, `show` or `refuse` on the first line, then what to print."""
+        verdict, answer = await run_in_threadpool(check_submission, live, viewer, submitted)
+        lines = [] if verdict == "silent" else short_lines(answer.model_dump(mode="json"))
+        return PlainTextResponse("".join(f"{line}\n" for line in (verdict, *lines)))
 
     return api

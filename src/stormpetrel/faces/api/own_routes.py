@@ -41,12 +41,14 @@ def own_router(live: LiveSite) -> APIRouter:
         """The links that you gave a name, by name."""
         return json_response(own.views(live, viewer))
 
-    @api.put("/views/{name}", operation_id="save_view", summary="Give a link a name", response_model=View, responses=errors(413))
+    @api.put("/views/{name}", operation_id="save_view", summary="Save a view", response_model=View, responses=errors(413))
     def save_view(viewer: Writer, name: ViewName, act: ViewAct) -> Response:
         """Keep a link under a name; a view of the same name is replaced."""
         return json_response(own.save_view(live, viewer, name, act))
 
-    @api.delete("/views/{name}", operation_id="delete_view", summary="Drop a saved view", status_code=204, responses=errors(404))
+    @api.delete(
+        "/views/{name}", operation_id="delete_view", summary="Delete a saved view", status_code=204, responses=errors(404)
+    )
     def delete_view(viewer: Writer, name: ViewName) -> Response:
         """Drop one of your saved views."""
         own.delete_view(live, viewer, name)

@@ -51,7 +51,7 @@ def site_router(live: LiveSite) -> APIRouter:
         """How often the jobs of each user, account, application, node, profile or partition fail, and whose rate has changed."""
         return json_response(trends(live, viewer, question))
 
-    @api.get("/waste", operation_id="waste", summary="What failed jobs held", response_model=Waste, responses=_ERRORS)
+    @api.get("/waste", operation_id="waste", summary="Core-hours lost to failed jobs", response_model=Waste, responses=_ERRORS)
     def get_waste(viewer: Reader, question: Annotated[WasteQuestion, Query()]) -> Response:
         """The waste ledger in core-seconds: its groups add up to its total exactly."""
         return json_response(waste(live, viewer, question))
@@ -84,12 +84,12 @@ def site_router(live: LiveSite) -> APIRouter:
         """Open incidents, jobs at risk, nodes, the newest hour of events, the lag of each source; the first page shows it."""
         return json_response(now_page(live, viewer))
 
-    @api.get("/health", operation_id="health", summary="How the site is", response_model=Health, responses=errors())
+    @api.get("/health", operation_id="health", summary="Health of the site", response_model=Health, responses=errors())
     def get_health(viewer: Reader) -> Response:
         """The watch and its lag, the model in use, and for administrators sources, disk, quarantine and the doctor's findings."""
         return json_response(health(live, viewer))
 
-    @api.get("/version", operation_id="version", summary="What answers here", response_model=Version, responses=errors())
+    @api.get("/version", operation_id="version", summary="Version of the server", response_model=Version, responses=errors())
     async def get_version(viewer: Reader) -> Response:
         """The versions of Stormpetrel and of this API."""
         del viewer
@@ -126,11 +126,9 @@ def capacity_router(live: LiveSite) -> APIRouter:
     """The endpoint about capacity."""
     api = APIRouter(tags=["site"])
 
-    @api.get(
-        "/capacity", operation_id="capacity", summary="When the queue will hurt", response_model=Capacity, responses=errors()
-    )
+    @api.get("/capacity", operation_id="capacity", summary="When waits become long", response_model=Capacity, responses=errors())
     def get_capacity(viewer: Reader, question: Annotated[CapacityQuestion, Query()]) -> Response:
-        """What is requested of the cluster week by week, how that grows, and when the queue will hurt."""
+        """The requested load week by week, its growth, and when waits will become long."""
         return json_response(capacity(live, viewer, question))
 
     return api
@@ -148,7 +146,7 @@ def node_router(live: LiveSite) -> APIRouter:
     @api.get(
         "/findings",
         operation_id="node_findings",
-        summary="What is odd on the nodes",
+        summary="What is unusual on the nodes",
         response_model=NodeFindings,
         responses=errors(),
     )

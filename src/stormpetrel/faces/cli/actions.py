@@ -31,12 +31,12 @@ from stormpetrel.store.actions import turn_off_by_file
 PolicyName = Annotated[
     str, typer.Argument(metavar="POLICY", help="The name of a policy; actions status shows it.", show_default=False)
 ]
-Why = Annotated[str, typer.Option("--why", help="Why, for those who come after you.", show_default=False)]
-_NO_POLICY = "There is no policy: nothing is done by itself. To add one, see [[actions.policies]] in the docs of site.toml."
+Why = Annotated[str, typer.Option("--why", help="Why, for other administrators.", show_default=False)]
+_NO_POLICY = "There is no policy: nothing is automatic. To add one, see [[actions.policies]] in the docs of site.toml."
 
 
 def status(context: typer.Context, as_json: Json = False) -> None:
-    """Show the switch, and of each policy whether it acts, what its ledger says, and which right it lacks."""
+    """Show the switch, and for each policy whether it is armed, its ledger, and missing privileges."""
     with open_site(context) as site:
         zone, answer = site.settings.site.time_zone, actions_status(site, LOCAL, rights=True)
     emit(answer, lambda out: _print_status(out, answer, zone), as_json=as_json)
@@ -48,13 +48,13 @@ def list_actions(
     mode: Annotated[
         Literal["dry", "live", "person"] | None,
         typer.Option(
-            "--mode", help="Only what was decided dry, what an armed policy did, or what people did.", show_default=False
+            "--mode", help="Only dry-run decisions, actions of armed policies, or actions of people.", show_default=False
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_ACTS, help="How many.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List what was decided and done, the newest first, with what the scheduler answered."""
+    """List decisions and actions, the newest first, with the scheduler's output."""
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         answer = list_acts(site, LOCAL, ActQuestion(policy=policy, mode=mode, limit=limit))
@@ -63,10 +63,10 @@ def list_actions(
 
 def show(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of an act; actions list shows it.", show_default=False)],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key of an action; actions list shows it.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Show one act in full: what was known, every command with its answer, and how to take it back."""
+    """Show one action in full: its reasons, every command with its output, and how to revert it."""
     with open_site(context) as site:
         zone, answer = site.settings.site.time_zone, show_act(site, LOCAL, key)
     emit(answer, lambda out: _print_act(out, answer, zone), as_json=as_json)
@@ -83,11 +83,11 @@ def arm(
     context: typer.Context,
     name: PolicyName,
     without_dry_run: Annotated[
-        bool, typer.Option("--without-dry-run", help="Arm it although its dry run is not over; this is kept and shown.")
+        bool, typer.Option("--without-dry-run", help="Arm it before its dry run is over; this is recorded and shown.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Let a policy act from now on, once its dry run is over; a change of its settings disarms it."""
+    """Arm a policy after its dry run; a change of its settings disarms it."""
     with open_site(context, to_write=True) as site:
         answer = arm_policy(site, LOCAL, name, without_dry_run=without_dry_run)
     text = f"Policy '{name}' is armed: it acts while the watch runs.\nTo stop everything at once: stormpetrel actions off"
@@ -95,14 +95,14 @@ def arm(
 
 
 def disarm(context: typer.Context, name: PolicyName, as_json: Json = False) -> None:
-    """Let a policy run dry again: it decides, and does nothing."""
+    """Disarm a policy: it returns to its dry run, decides and does nothing."""
     with open_site(context, to_write=True) as site:
         answer = disarm_policy(site, LOCAL, name)
     emit(answer, f"Policy '{name}' runs dry.", as_json=as_json)
 
 
 def off(context: typer.Context, why: Why = "", as_json: Json = False) -> None:
-    """Stop everything at once, for policies and people, also where the database is away."""
+    """Stop all actions at once, for policies and people, also when the database is down."""
     turn_off_by_file(site_folder(context))
     try:
         with open_site(context, to_write=True) as site:
@@ -115,14 +115,14 @@ def off(context: typer.Context, why: Why = "", as_json: Json = False) -> None:
 
 
 def on(context: typer.Context, why: Why = "", as_json: Json = False) -> None:
-    """Let armed policies and people act again."""
+    """Allow armed policies and people to act again."""
     with open_site(context, to_write=True) as site:
         answer = turn_switch(site, LOCAL, SwitchAct(on=True, why=why))
     emit(answer, "Acting is on: policies that are armed act while the watch runs.", as_json=as_json)
 
 
 def show_plan(context: typer.Context, name: PolicyName, as_json: Json = False) -> None:
-    """Show what a policy would do at this moment, with its commands and the right that it needs; nothing is done."""
+    """Show what a policy would do now, with its commands and the privilege it needs; nothing is executed."""
     with open_site(context) as site:
         answer = plan_policy(site, LOCAL, name)
     emit(answer, lambda out: _print_test(out, answer), as_json=as_json)
@@ -134,7 +134,7 @@ def cancel(
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Cancel a job, with your own rights at the scheduler; it is kept who did it, and the switch holds."""
+    """Cancel a job with your own privileges at the scheduler; it is recorded, and the switch applies."""
     with open_site(context, to_write=True) as site:
         ref, owner = latest_job(site, LOCAL, job)
         if not is_confirmed and not typer.confirm(f"Cancel job {ref.job} of {plain(owner or 'nobody')}?", err=True):
@@ -171,7 +171,7 @@ def _print_status(out: Console, answer: ActionsStatus, zone: str) -> None:
 
 def _print_acts(out: Console, answer: ActList, zone: str) -> None:
     if not answer.acts:
-        out.print("Nothing was decided or done.")
+        out.print("No decisions and no actions so far.")
     for act in answer.acts:
         why = f": {one_line(act.why)}" if act.why else ""
         about = f"job {act.job}" if act.job else f"node {plain(act.node or '')}"
@@ -208,7 +208,7 @@ def _print_test(out: Console, answer: PolicyTest) -> None:
     policy = answer.policy
     out.print(plain(policy.missing_right or "") or f"It needs {policy.needs}, which we have.")
     if not answer.cases:
-        out.print("At this moment it would do nothing.")
+        out.print("Now it would do nothing.")
     for case in answer.cases:
         out.print(f"{plain(case.subject)}: {plain(case.refusal) or 'would be given'}")
         for words in case.commands:

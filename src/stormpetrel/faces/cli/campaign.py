@@ -20,7 +20,7 @@ from stormpetrel.records.traces import Split
 
 ALL_TYPES = "np,bad_io,good_io,mpi,idle"
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the campaigns; created if it is not there.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the campaigns; created if it does not exist.")]
 
 
 def run(
@@ -43,14 +43,14 @@ def run(
     prometheus: Annotated[
         str, typer.Option("--prometheus", help="A server that scrapes an exporter here already.", show_default=False)
     ] = "",
-    node: Annotated[str, typer.Option("--node", help="With --prometheus: what it calls this machine.", show_default=False)] = "",
+    node: Annotated[str, typer.Option("--node", help="With --prometheus: its name for this machine.", show_default=False)] = "",
     scratch: Annotated[
         Path | None, typer.Option("--scratch", help="Folder on a disk, for the files of the IO jobs.", show_default=False)
     ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Run jobs of known types on this machine, record what its CPUs do, and write it down with labels.
+    """Run jobs of known types on this machine, record its CPUs, and write the recording with labels.
 
     Ctrl-C ends the jobs and what records them; of the campaign that was running nothing is written.
     """
@@ -78,8 +78,8 @@ def run(
 def simulate(
     folder: Folder,
     train: Annotated[int, typer.Option("--train", help="Campaigns to train on.")] = 3,
-    validation: Annotated[int, typer.Option("--validation", help="Campaigns that say when to stop training.")] = 1,
-    test: Annotated[int, typer.Option("--test", help="Campaigns to judge by.")] = 1,
+    validation: Annotated[int, typer.Option("--validation", help="Campaigns for validation.")] = 1,
+    test: Annotated[int, typer.Option("--test", help="Campaigns for test.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", help="Nodes of the simulated cluster.")] = 5,
     threads: Annotated[int, typer.Option("--threads", help="Threads per node.")] = 32,
     minutes: Annotated[float, typer.Option("--minutes", help="Length of each campaign.")] = 30.0,

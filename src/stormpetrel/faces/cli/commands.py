@@ -18,7 +18,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "demo": CommandEntry(
         "demo.command:demo",
-        "Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left.",
+        "Simulate a small cluster, learn from it, and watch it live in the browser. Run it again to continue.",
     ),
     "ingest": GroupEntry(
         "Read records into the site.",
@@ -28,7 +28,7 @@ COMMANDS: Final[dict[str, Entry]] = {
             ),
             "traces": CommandEntry(
                 "ingest.traces:ingest_traces",
-                "Cut CPU traces into windows and keep them: from campaign files, or from a running Prometheus (--live).",
+                "Cut CPU traces into windows and store them: from campaign files, or from a running Prometheus (--live).",
             ),
             "events": CommandEntry(
                 "ingest.events:ingest_events",
@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, Entry]] = {
                 "Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current.",
             ),
             "predict": CommandEntry(
-                "jobs.forecasts:predict", "Forecast which of the jobs that wait or run now will fail, most likely first."
+                "jobs.forecasts:predict", "Forecast which pending and running jobs will fail, highest risk first."
             ),
             "explain": CommandEntry(
                 "jobs.forecasts:explain",
@@ -60,11 +60,12 @@ COMMANDS: Final[dict[str, Entry]] = {
             ),
             "profiles": CommandEntry("jobs.studies:profiles", "Find the kinds of jobs that a site runs, and how each ends."),
             "features": CommandEntry(
-                "jobs.studies:features", "Rank the features: which go with failing, which move the forecast, and which can go."
+                "jobs.studies:features",
+                "Rank the features by correlation with failure and by effect on the forecast.",
             ),
             "trends": CommandEntry("jobs.studies:trends", "Follow failure rates over time, and name those that changed."),
             "waste": CommandEntry(
-                "jobs.studies:waste", "Add up the core-hours that failed jobs held, and what cancelling early would have saved."
+                "jobs.studies:waste", "Add up the core-hours lost to failed jobs, and what cancelling early would have saved."
             ),
         },
     ),
@@ -76,23 +77,23 @@ COMMANDS: Final[dict[str, Entry]] = {
                 "traces.models:score",
                 "Score the windows that the current model has not scored, and name the most abnormal nodes, threads and jobs.",
             ),
-            "map": CommandEntry("traces.models:show_map", "Show where the windows of each job type lie on the map of the model."),
+            "map": CommandEntry("traces.models:show_map", "Show the windows of each job type on the map of the model."),
             "diagnose": CommandEntry(
                 "traces.models:show_diagnosis",
-                "Say what odd nodes do, who lies near Bad IO or in a region that somebody named, and past windows like these.",
+                "Explain unusual nodes, list jobs near Bad IO or in a named region, and show similar past windows.",
             ),
             "label": CommandEntry(
                 "traces.regions:label",
-                "Name a trouble by windows that show it: windows like them raise the name, and none of them is learnt as normal.",
+                "Name a problem by windows that show it: similar windows are reported by that name and never learnt as normal.",
             ),
-            "regions": CommandEntry("traces.regions:regions", "List the troubles that people have named, or take one back."),
+            "regions": CommandEntry("traces.regions:regions", "List the named problems, or remove one."),
             "evaluate": CommandEntry(
                 "traces.studies:evaluate",
                 "Train ensembles and the detector on campaigns and judge them: errors, separability, speed, injected faults.",
             ),
             "sampling": CommandEntry(
                 "traces.studies:sampling",
-                "Advise how often to scrape and how long windows should be, by the rhythm of job types and their separation.",
+                "Recommend a scrape interval and a window length, from the spectra of job types and their separation.",
             ),
         },
     ),
@@ -119,15 +120,15 @@ COMMANDS: Final[dict[str, Entry]] = {
         },
     ),
     "synth": GroupEntry(
-        "More jobs like a site's own, in an order like its own, safe to share.",
+        "Synthetic jobs like a site's own, with the same order and timing, safe to share.",
         {
             "fit": CommandEntry(
                 "synth.fit:fit",
-                "Learn a workload: when jobs come, in which order, and what they request; names of users are not kept.",
+                "Learn a workload: when jobs come, in which order, and what they request; user names are not stored.",
             ),
             "sample": CommandEntry(
                 "synth.sample:sample",
-                "Generate new jobs like those that a model has learnt from; user, group and account names are new.",
+                "Generate new jobs like those a model was fitted on; user, group and account names are new.",
             ),
             "evaluate": CommandEntry(
                 "synth.quality:evaluate",
@@ -140,7 +141,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         },
     ),
     "alarms": GroupEntry(
-        "Incidents: what is wrong with the cluster, since when, and whose fault it probably is.",
+        "Incidents: what is wrong with the cluster, since when, and the suspected cause.",
         {
             "list": CommandEntry(
                 "alarms.incidents:list_alarms", "List the incidents, the newest first: those that are open, or all."
@@ -153,21 +154,21 @@ COMMANDS: Final[dict[str, Entry]] = {
                 "alarms.acts:acknowledge", "Acknowledge an incident; it stays on the list, and others see that it is yours."
             ),
             "confirm": CommandEntry(
-                "alarms.acts:confirm", "Confirm that an incident is one; your note is shown when the same happens again."
+                "alarms.acts:confirm", "Confirm that an incident is real; your note is shown when the same happens again."
             ),
             "dismiss": CommandEntry(
-                "alarms.acts:dismiss", "Dismiss an incident that is none: it is over, also when more of the same is found."
+                "alarms.acts:dismiss", "Dismiss a false alarm: it is resolved and stays so, also when more of the same is found."
             ),
-            "withdraw": CommandEntry("alarms.acts:withdraw", "Withdraw the verdict on an incident, with what it taught."),
-            "note": CommandEntry("alarms.acts:note", "Add a note to an incident; its state stays as it is."),
+            "withdraw": CommandEntry("alarms.acts:withdraw", "Withdraw the verdict on an incident, with its effects."),
+            "note": CommandEntry("alarms.acts:note", "Add a note to an incident; its state does not change."),
             "ask": CommandEntry(
-                "alarms.cases:ask", "Ask about the cases whose answer teaches most, also from below the threshold."
+                "alarms.cases:ask", "Show the cases whose answer helps the models most, also below the threshold."
             ),
             "answer": CommandEntry(
                 "alarms.cases:answer", "Answer a case: models learn from it at their next training, alarms at once."
             ),
             "mute": CommandEntry(
-                "alarms.acts:mute", "Send nothing about a subject for a time; its incidents are listed all the same."
+                "alarms.acts:mute", "Send no messages about a subject for a time; its incidents are still listed."
             ),
             "unmute": CommandEntry("alarms.acts:unmute", "End the mute of a subject at once."),
             "mutes": CommandEntry("alarms.acts:mutes", "List what is muted: until when, by whom, and why."),
@@ -178,13 +179,13 @@ COMMANDS: Final[dict[str, Entry]] = {
         },
     ),
     "notify": GroupEntry(
-        "Who gets messages about incidents, and what became of each message.",
+        "Who gets messages about incidents, and whether each was delivered.",
         {
             "test": CommandEntry(
                 "alarms.notify:send_test",
-                "Send a test message along each route and report what happened; exit code 1 if one was not taken.",
+                "Send a test message to each route and report the result; exit code 1 if one was not accepted.",
             ),
-            "list": CommandEntry("alarms.notify:list_messages", "List messages and what became of each, the newest first."),
+            "list": CommandEntry("alarms.notify:list_messages", "List messages and their delivery state, the newest first."),
             "rules": CommandEntry(
                 "alarms.notify:rules",
                 "Print rules for Prometheus that notice a dead watch, a source that lags, and messages that do not arrive.",
@@ -192,17 +193,17 @@ COMMANDS: Final[dict[str, Entry]] = {
         },
     ),
     "actions": GroupEntry(
-        "Acting on jobs and nodes, behind a safety catch: off unless a policy is armed.",
+        "Automatic actions on jobs and nodes, with safety checks: off unless a policy is armed.",
         {
             "status": CommandEntry(
                 "actions:status",
-                "Show the switch, and of each policy whether it acts, what its ledger says, and which right it lacks.",
+                "Show the switch, and for each policy whether it is armed, its ledger, and missing privileges.",
             ),
             "list": CommandEntry(
-                "actions:list_actions", "List what was decided and done, the newest first, with what the scheduler answered."
+                "actions:list_actions", "List decisions and actions, the newest first, with the scheduler's output."
             ),
             "show": CommandEntry(
-                "actions:show", "Show one act in full: what was known, every command with its answer, and how to take it back."
+                "actions:show", "Show one action in full: its reasons, every command with its output, and how to revert it."
             ),
             "ledger": CommandEntry(
                 "actions:ledger",
@@ -210,20 +211,20 @@ COMMANDS: Final[dict[str, Entry]] = {
             ),
             "arm": CommandEntry(
                 "actions:arm",
-                "Let a policy act from now on, once its dry run is over; a change of its settings disarms it.",
+                "Arm a policy after its dry run; a change of its settings disarms it.",
             ),
-            "disarm": CommandEntry("actions:disarm", "Let a policy run dry again: it decides, and does nothing."),
+            "disarm": CommandEntry("actions:disarm", "Disarm a policy: it returns to its dry run, decides and does nothing."),
             "off": CommandEntry(
-                "actions:off", "Stop everything at once, for policies and people, also where the database is away."
+                "actions:off", "Stop all actions at once, for policies and people, also when the database is down."
             ),
-            "on": CommandEntry("actions:on", "Let armed policies and people act again."),
+            "on": CommandEntry("actions:on", "Allow armed policies and people to act again."),
             "test": CommandEntry(
                 "actions:show_plan",
-                "Show what a policy would do at this moment, with its commands and the right that it needs; nothing is done.",
+                "Show what a policy would do now, with its commands and the privilege it needs; nothing is executed.",
             ),
             "cancel": CommandEntry(
                 "actions:cancel",
-                "Cancel a job, with your own rights at the scheduler; it is kept who did it, and the switch holds.",
+                "Cancel a job with your own privileges at the scheduler; it is recorded, and the switch applies.",
             ),
         },
     ),
@@ -233,11 +234,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "why": CommandEntry("jobs.check:why", "Explain what happened to a job, what was known in time, and what to change."),
     "watch": CommandEntry(
-        "watch:watch", "Judge every job when it is submitted, when it starts and two minutes later, as they come; until Ctrl-C."
+        "watch:watch", "Predict every job live, at submission, at start and two minutes later, and raise incidents; until Ctrl-C."
     ),
     "serve": CommandEntry("serve:serve", "Serve the dashboard and the API of the site, until Ctrl-C."),
     "models": GroupEntry(
-        "Which models there are, and which are in use.",
+        "List, promote and roll back models.",
         {
             "list": CommandEntry("models:list_models", "List the trainings: how they compare, which is in use, and why."),
             "show": CommandEntry(
@@ -247,11 +248,11 @@ COMMANDS: Final[dict[str, Entry]] = {
             "rollback": CommandEntry("models:rollback", "Go back to the models that were in use before."),
             "shadow": CommandEntry(
                 "models:shadow",
-                "Let a training score beside the model in use, at night; its scores are kept apart, and never alarm.",
+                "Let a training score in parallel with the model in use, at night; its scores never raise alarms.",
             ),
             "repeat": CommandEntry(
                 "models:repeat",
-                "Train a training again from its record, and say whether the same files come out; nothing is put in use.",
+                "Repeat a training from its record, and report whether the files are the same; nothing is put in use.",
             ),
         },
     ),
@@ -262,7 +263,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "tokens": GroupEntry(
         "Create and revoke tokens for users and programs.",
         {
-            "add": CommandEntry("tokens:add", "Create a token and print it, once: only its digest is kept."),
+            "add": CommandEntry("tokens:add", "Create a token and print it, once: only its digest is stored."),
             "list": CommandEntry("tokens:list_tokens", "List the tokens: whose they are, what they may do, until when."),
             "revoke": CommandEntry(
                 "tokens:revoke", "Revoke a token; a running server refuses it, and those logged in with it, within a second."
@@ -271,17 +272,17 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "exporter": CommandEntry(
         "exporter:exporter",
-        "Show Prometheus the CPU modes of every thread, what each job uses, and which job runs on which thread; until Ctrl-C.",
+        "Export CPU modes of every thread, the use of each job, and which job has which thread to Prometheus.",
     ),
     "rehearse": CommandEntry(
         "rehearse:rehearse",
-        "Put faults into a copy of the site's own history, and tell which the watch would see, how late, and which it would not.",
+        "Inject faults into a copy of the site's own history: which ones the watch would detect, and how late.",
     ),
     "campaign": GroupEntry(
         "Labelled recordings of CPU traces.",
         {
             "run": CommandEntry(
-                "campaign:run", "Run jobs of known types on this machine, record what its CPUs do, and write it down with labels."
+                "campaign:run", "Run jobs of known types on this machine, record its CPUs, and write the recording with labels."
             ),
             "simulate": CommandEntry("campaign:simulate", "Write simulated campaigns, in the layout of recorded ones."),
         },
@@ -299,7 +300,7 @@ COMMANDS: Final[dict[str, Entry]] = {
             "restore": CommandEntry(
                 "store:restore", "Create a new site (the folder of --site) from a backup; its state goes into the same folder."
             ),
-            "forget": CommandEntry("store:forget", "Delete everything about a user, and take in nothing more; asks before."),
+            "forget": CommandEntry("store:forget", "Delete everything about a user, and refuse new records; asks before."),
         },
     ),
     "sql": CommandEntry(

@@ -20,15 +20,15 @@ def exporter(
         str, typer.Option("--threads-file", help="File of our own with 'cpu jobid' lines, where cgroups do not show it.")
     ] = "",
     no_usernames: Annotated[bool, typer.Option("--no-usernames", help="User ids only.")] = False,
-    root: Annotated[str, typer.Option("--root", help="Folder under which /proc and /sys lie.")] = "/",
-    check: Annotated[bool, typer.Option("--check", help="Report what this node offers and what is missing, and stop.")] = False,
+    root: Annotated[str, typer.Option("--root", help="Folder that contains /proc and /sys.")] = "/",
+    check: Annotated[bool, typer.Option("--check", help="Report what this node provides and what is missing, and stop.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print one sample, and stop.")] = False,
     write_file: Annotated[
         str, typer.Option("--write-file", help="Write the exporter as one file that needs only Python 3.9, and stop.")
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Show Prometheus the CPU modes of every thread, what each job uses, and which job runs on which thread; until Ctrl-C."""
+    """Export CPU modes of every thread, the use of each job, and which job has which thread to Prometheus."""
     options = Options(
         address=address,
         cgroup=tuple(cgroup or ()),

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from stormpetrel_client.command import main as ask_service
+from stormpetrel_client.where import ClientError, find_service
 from typer.exceptions import TyperException
 
 from stormpetrel import __version__
@@ -64,9 +66,11 @@ def _common(
     context.obj = Context(site_folder=site, debug=debug)
 
 
+_SITE_FILE = "site.toml"  # config.SITE_FILE, whose module takes 100 ms to import
+_FOR_USERS = ("check", "why", "jobs list", "jobs show", "waste", "alarms")
 _INTERRUPTED = 130
 _FOR_US_ALONE = 0o077  # umask: what any library writes for us, tables too, holds names
-_STOPPED = "stopped; what was committed is kept, run the same command again to go on."
+_STOPPED = "stopped; what was committed is kept, run the same command again to continue."
 _STOPPED_WRITING = "stopped; nothing was written."  # synth writes whole files and folders or none
 
 
@@ -91,6 +95,18 @@ def common_first(arguments: list[str]) -> list[str]:
     return common + rest
 
 
+def is_for_service(arguments: list[str]) -> bool:
+    """Whether a command is one for users, no site is named or lies here, and there is a service to ask."""
+    command = " ".join(arguments[:2]) if arguments[:1] == ["jobs"] else " ".join(arguments[:1])
+    names_site = any(word.partition("=")[0] == "--site" for word in arguments) or os.environ.get("STORMPETREL_SITE")
+    if command not in _FOR_USERS or names_site or Path(_SITE_FILE).is_file():
+        return False
+    try:
+        return bool(find_service(os.environ))
+    except ClientError:
+        return False
+
+
 def main() -> None:
     """Run the command line: one line and exit code 1 for an error, 2 for wrong usage, 130 for Ctrl-C; never a traceback."""
     debug = "--debug" in sys.argv
@@ -101,7 +117,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our dots and bars is no reason to fail
     try:
-        sys.exit(_run(common_first(sys.argv[1:])))
+        sys.exit(ask_service(sys.argv[1:]) if is_for_service(sys.argv[1:]) else _run(common_first(sys.argv[1:])))
     except StormpetrelError as error:
         if debug:
             raise

@@ -106,7 +106,7 @@ def shadow(
     stop: Annotated[bool, typer.Option("--stop", help="End its shadow, and delete its scores.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Let a training score beside the model in use, at night; its scores are kept apart, and never alarm."""
+    """Let a training score in parallel with the model in use, at night; its scores never raise alarms."""
     with open_site(context, to_write=True) as site:
         receipt = set_shadow(site, LOCAL, training, stop=stop)
     where = "runs in shadow from the next night on" if receipt.runs else "no longer runs in shadow"
@@ -118,7 +118,7 @@ def repeat(
     training: Annotated[str, typer.Argument(help="The training to repeat, such as jobs-7.")],
     as_json: Json = False,
 ) -> None:
-    """Train a training again from its record, and say whether the same files come out; nothing is put in use."""
+    """Repeat a training from its record, and report whether the files are the same; nothing is put in use."""
     with open_site(context) as site, step_spinner(quiet=as_json) as progress:
         receipt = repeat_training(site, LOCAL, training, progress=lambda _share, text: progress(text))
 

@@ -37,25 +37,23 @@ def rehearse(
     since: SinceTime = None,
     until: UntilTime = None,
     no_models: Annotated[
-        bool, typer.Option("--no-models", help="Rules alone: no model of events is trained on the way, which is faster.")
+        bool, typer.Option("--no-models", help="Rules only: no event model is trained, which is faster.")
     ] = False,
     live: Annotated[
         bool,
-        typer.Option(
-            "--live", help="Beside the live stream: faults in a copy of what the watch reads as it comes; until Ctrl-C."
-        ),
+        typer.Option("--live", help="Inject faults into a copy of the live data as the watch reads them; until Ctrl-C."),
     ] = False,
     poll: Annotated[
-        float | None, typer.Option("--poll", min=0.2, help="With --live: seconds between two looks.", show_default=False)
+        float | None, typer.Option("--poll", min=0.2, help="With --live: seconds between two polls.", show_default=False)
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="With --live: stop after so many looks.", show_default=False)
+        int | None, typer.Option("--steps", min=1, help="With --live: stop after this many polls.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Put faults into a copy of the site's own history, and tell which the watch would see, how late, and which it would not."""
+    """Inject faults into a copy of the site's own history: which ones the watch would detect, and how late."""
     if not live and (poll or steps):
-        raise UsageError("--poll and --steps are about the live stream.", hint="Add --live.")
+        raise UsageError("--poll and --steps need --live.", hint="Add --live.")
     if live and (since or until or no_models):
         raise UsageError("--since, --until and --no-models are about the past.", hint="Leave them out, or leave out --live.")
     with open_site(context) as site:
@@ -109,7 +107,7 @@ def print_rehearsal(out: Console, answer: RehearsalAnswer, zone: str) -> None:
         for hole in answer.holes:
             out.print(f"  {plain(hole)}")
     elif rows:
-        out.print("No hole: every kind of fault that was tried was seen at least every second time.")
+        out.print("No hole: every tested kind of fault was detected in at least half of the trials.")
     if answer.false_pages_per_week is not None:
         promised = f"; the budget is {answer.promised_pages_per_week:g}" if answer.promised_pages_per_week else ""
         out.print(f"False pages: {answer.false_pages_per_week:.2g} a week without any fault{promised}.")

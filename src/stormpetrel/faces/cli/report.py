@@ -34,7 +34,7 @@ def report(
     ] = None,
     trace_models: Annotated[
         Path | None,
-        typer.Option("--trace-models", help="Folder of the models that `traces evaluate --keep` kept.", show_default=False),
+        typer.Option("--trace-models", help="Folder written by `traces evaluate --keep`.", show_default=False),
     ] = None,
     format_name: Format = None,
     fields: Fields = None,

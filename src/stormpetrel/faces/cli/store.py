@@ -70,7 +70,7 @@ def restore(
     """Create a new site (the folder of --site) from a backup; its state goes into the same folder."""
     folder = named_folder(context)
     if folder is None:
-        raise UsageError("Nothing says where to restore to.", hint="Add --site NEWDIR before the command.")
+        raise UsageError("No folder to restore to.", hint="Add --site NEWDIR before the command.")
     receipt = restore_site(folder, LOCAL, source, Restoration(state_url=state_url, state_dir=state_dir))
     lines = [f"{folder}: restored, {receipt.jobs:,} jobs."]
     if receipt.outside:
@@ -83,14 +83,14 @@ def restore(
 
 def forget(
     context: typer.Context,
-    user: Annotated[str, typer.Argument(help="The user as the scheduler names him or her.")],
+    user: Annotated[str, typer.Argument(help="The user name at the scheduler.")],
     past_only: Annotated[
-        bool, typer.Option("--past-only", help="Delete what is there, but take in new jobs of this user.")
+        bool, typer.Option("--past-only", help="Delete existing data, but accept new jobs of this user.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete everything about a user, and take in nothing more; asks before."""
+    """Delete everything about a user, and refuse new records; asks before."""
     with open_site(context, to_write=True) as site:
         if not yes and not _confirmed(site, user, past_only=past_only):
             typer.echo("Nothing was deleted.", err=True)
@@ -99,7 +99,7 @@ def forget(
     lines = (
         f"{receipt.deleted:,} jobs of {plain(user)} were deleted, from the tables and from the disk.",
         "Counts of events hold no users; an account of that name is now among the others.",
-        "Backups written before still hold them." + ("" if past_only else " New jobs of this user will be refused."),
+        "Earlier backups still contain them." + ("" if past_only else " New jobs of this user will be refused."),
     )
     emit(receipt, "\n".join(lines), as_json=as_json)
 

@@ -28,7 +28,7 @@ def add(
     days: Annotated[int, typer.Option("--days", min=1, max=36_500, help="Days for which it is valid.")] = 90,
     as_json: Json = False,
 ) -> None:
-    """Create a token and print it, once: only its digest is kept."""
+    """Create a token and print it, once: only its digest is stored."""
     with open_site(context, to_write=True) as site:
         receipt = make_token(site, LOCAL, NewToken(name=name, user=user, scopes=scopes or ["read"], days=days))
     emit(receipt, receipt.token, as_json=as_json)

@@ -22,12 +22,12 @@ def watch(
     poll: Annotated[
         float | None, typer.Option("--poll", min=0.2, help="Seconds between two polls of the scheduler.", show_default=False)
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after so many polls.", show_default=False)] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after this many polls.", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON, also to a terminal.")] = False,
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True)] = False,
     unit: Unit = False,
 ) -> None:
-    """Judge every job when it is submitted, when it starts and two minutes later, as they come; until Ctrl-C."""
+    """Predict every job live, at submission, at start and two minutes later, and raise incidents; until Ctrl-C."""
     with open_site(context) as site:
         if unit:
             typer.echo(site_unit("watch", site), nl=False)

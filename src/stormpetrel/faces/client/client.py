@@ -181,7 +181,7 @@ class Client:
         return self._read(Trends, self._server.request("GET", "/trends", query=query))
 
     def waste(self, *, by: str = "user", weeks: int | None = None) -> Waste:
-        """What failed jobs held, in core-seconds."""
+        """Core-hours lost to failed jobs, in core-seconds."""
         return self._read(Waste, self._server.request("GET", "/waste", query={"by": by, "weeks": weeks}))
 
     def cancel_policy(self, *, price: float = 1.0, threshold: float | None = None) -> CancelPolicy:
@@ -203,7 +203,7 @@ class Client:
         return self._read(NowAnswer, self._server.request("GET", "/now"))
 
     def health(self) -> Health:
-        """How the site is."""
+        """Health of the site."""
         return self._read(Health, self._server.request("GET", "/health"))
 
     def version(self) -> Version:
@@ -229,7 +229,7 @@ class Client:
         return self._read(Nodes, self._server.request("GET", "/nodes", query=query))
 
     def node_findings(self) -> NodeFindings:
-        """What is odd on the nodes now, in sentences, with threads, mode, time and past windows like it."""
+        """What is unusual on the nodes now, in sentences, with threads, mode, time and past windows like it."""
         return self._read(NodeFindings, self._server.request("GET", "/nodes/findings"))
 
     def window(self, key: str) -> WindowTraces:
@@ -362,7 +362,7 @@ class Client:
         return self._read(ActionsStatus, self._server.request("GET", "/actions"))
 
     def acts(self, *, policy: str | None = None, mode: ActMode | None = None, limit: int = 100) -> list[ActLine]:
-        """What was decided and done, the newest first; users see what concerns their own jobs."""
+        """Decisions and actions, the newest first; users see what concerns their own jobs."""
         chosen = {key: value for key, value in (("policy", policy), ("mode", mode)) if value is not None}
         return self._read_list(ActLine, self._server.request("GET", "/actions/acts", query={"limit": limit, **chosen})["acts"])
 
@@ -403,7 +403,7 @@ class Client:
         return self._read(View, self._server.request("PUT", f"/views/{_in_path(name)}", body={"link": link}))
 
     def delete_view(self, name: str) -> None:
-        """Drop a saved view."""
+        """Delete a saved view."""
         self._server.request("DELETE", f"/views/{_in_path(name)}")
 
 

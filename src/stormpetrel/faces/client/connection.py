@@ -132,14 +132,14 @@ class Connection:
     def _unavailable(self, error: Exception) -> SourceUnavailableError:
         why = str(error) or type(error).__name__
         return SourceUnavailableError(
-            f"Stormpetrel at {self.url} did not answer: {why}.", hint="Does it run? stormpetrel serve says where it answers."
+            f"Stormpetrel at {self.url} did not answer: {why}.", hint="Is it running? stormpetrel serve prints its address."
         )
 
     def _no_stormpetrel(self, answer: httpx.Response) -> StormpetrelError:
         if answer.is_redirect:
             return AccessError(f"{self.url} asks for a login.", hint="Pass a token: Client(url, token=…).")
         return SourceFormatError(
-            f"What answers at {self.url} is no Stormpetrel (status {answer.status_code}).",
+            f"What answers at {self.url} is not Stormpetrel (status {answer.status_code}).",
             hint="Check the address, with the path under which a proxy shows the pages.",
         )
 

@@ -111,7 +111,7 @@ def _filled(filling: Filling, viewer: Viewer, query: Mapping[str, str]) -> tuple
     try:
         stamp = filling.stamp(viewer)
         if stamp is None:
-            return notice(f"{filling.waits_for} being worked out.", "This page fills itself in a few seconds."), None
+            return notice(f"{filling.waits_for} being computed.", "This page loads in a few seconds."), None
         return filling.body(viewer, query), stamp
     except StormpetrelError as error:
         return notice(error.what, error.hint, kind="error"), None

@@ -40,14 +40,14 @@ def freshness(live: LiveSite, viewer: Viewer) -> Freshness:
         return Freshness("trouble", age, watch.problem(now).rstrip("."), "Jobs are followed, and judged from then on.")
     if state == "trouble":
         what = f"The watch cannot go on: {watch.problem(now)}" if viewer.is_admin else "The watch cannot read a source"
-        return Freshness("trouble", age, what.rstrip("."), "It tries again by itself.")
+        return Freshness("trouble", age, what.rstrip("."), "It retries automatically.")
     return Freshness("live", age, f"Live, {age} old")
 
 
 def _unwatched(live: LiveSite) -> Freshness:
     horizon = live.site.predictions.horizon()
     if horizon is None:
-        return Freshness("never", "–", "Nobody watches this site yet", _START)
+        return Freshness("never", "–", "No watch runs on this site yet", _START)
     age_s = (live.now() - horizon).total_seconds()
     return _stopped(age_s) if age_s > _SILENT_S else Freshness("live", format_span(age_s), f"Live, {format_span(age_s)} old")
 

@@ -131,7 +131,7 @@ def _read_only(live: LiveSite) -> list[Component]:
     """Shown on every page of a server that can only read its site."""
     if not live.site.read_only:
         return []
-    return [html.Div("Read-only: this server shows the site and keeps nothing.", className="read-only", role="status")]
+    return [html.Div("Read-only: this server shows the site and stores nothing.", className="read-only", role="status")]
 
 
 def _tool(label: str, icon: str, action: str, *, title: str = "", className: str = "", is_open: bool | None = None) -> Component:  # noqa: N803 (Dash's name)

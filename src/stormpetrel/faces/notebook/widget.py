@@ -122,7 +122,7 @@ class EarlyWarning:
         if not len(jobs):
             return markup.message(
                 f"{jobs.summary()} ({self.span.value})",
-                "Choose a longer span, or take in the latest: stormpetrel ingest jobs --live",
+                "Choose a longer span, or ingest the latest: stormpetrel ingest jobs --live",
             )
         self.jobs = jobs
         self.load.shown.children = (_html(markup.table(jobs.table.head(_SHOWN_JOBS))),)
@@ -150,7 +150,7 @@ class EarlyWarning:
         self.start.shown.children = (self.table.box,)
         flagged = int(self.predictions["Flagged"].sum())
         learnt = int(self.predictions["Learnt From"].fill_null(False).sum())
-        notes = [f"The model has learnt from {learnt:,} of them, so its word about these proves nothing."] if learnt else []
+        notes = [f"The model has learnt from {learnt:,} of them, so its predictions for these prove nothing."] if learnt else []
         return markup.done(f"Prediction done: {flagged:,} of {self.predictions.height:,} jobs are flagged.", *notes)
 
     def _show_job(self, progress: Progress) -> str:

@@ -40,7 +40,7 @@ def site_capacity_sections(site: Site, *, progress: Progress = lambda _: None) -
 
 def _blocks(answer: Capacity) -> list[Block]:
     blocks: list[Block] = [Paragraph(" ".join(answer.reasons))] if answer.reasons else []
-    blocks.append(Drawing(load_figure(answer), "The week that is not over is left out."))
+    blocks.append(Drawing(load_figure(answer), "The current week is left out."))
     if answer.waits:
         blocks.append(Drawing(wait_figure(answer), "Only where there was a day of such hours or more.", 360))
     blocks.append(_weeks(answer))

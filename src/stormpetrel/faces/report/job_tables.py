@@ -172,7 +172,7 @@ def verdict_table(study: FeatureStudy, top: int = 25) -> Table | None:
 
 
 def waste_table(study: WasteStudy, top: int = 20) -> Table:
-    """What failed jobs held, per group."""
+    """Core-hours lost to failed jobs, per group."""
     by, shown = breakdown_label(study.by), study.groups[:top]
     rows = tuple(
         (

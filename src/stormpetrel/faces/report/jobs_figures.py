@@ -115,7 +115,7 @@ def policy_drawings(replay: PolicyReplay, curve: CancelCurve) -> tuple[Drawing, 
     points = pl.concat([curve.points.gather_every(step), curve.points.tail(1)]).unique("tau", maintain_order=True)
     figure = waste.cancel_policy_figure(replace(curve, points=points))
     figure.add_vline(x=replay.tau, line={"color": BLACK, "width": 2}, annotation_text=f"chosen before: {replay.tau:.2f}")
-    return (Drawing(figure, "The dash-dotted line is the best in hindsight, which nobody could have known.", 480),)
+    return (Drawing(figure, "The dash-dotted line is the best in hindsight, not known in advance.", 480),)
 
 
 def _most_failures(trend: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -72,7 +72,7 @@ def jobs_sections(
     """The sections about jobs, in the order of a reader's questions."""
     jobs = _Jobs(data, quick, seed, progress)
     parts: tuple[tuple[str, str, Callable[[_Jobs], Sequence[Block]]], ...] = (
-        ("At a glance", f"What this log holds, beside the figures of the published study ({seed_figures.STUDY}).", _glance),
+        ("At a glance", f"The content of this log, next to the figures of the published study ({seed_figures.STUDY}).", _glance),
         ("How jobs end", "The states of the log and what each is counted as (Fig. 2 of the published study).", _labels),
         (
             "Kinds of jobs",
@@ -89,7 +89,7 @@ def jobs_sections(
         (
             "The published protocol",
             "Table I and Figs. 10 and 11: columns that are known only at the end, and test jobs drawn at random among their "
-            "neighbours. SideBySide them the same models on later jobs, and two rules of one line.",
+            "neighbours. Next to them the same models on later jobs, and two one-line rules.",
             _published,
         ),
         (

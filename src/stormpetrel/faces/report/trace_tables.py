@@ -74,7 +74,7 @@ def faults_table(cells: Mapping[str, Mapping[str, Mapping[str, FaultFigures]]], 
         "ROC area per node window: with the fault against untouched. Recall at one false alarm per node and day. The ceiling is a"
         " classifier that was trained on that very fault."
     )
-    return Table("Faults put into the test windows", columns, tuple(rows), note)
+    return Table("Faults injected into the test windows", columns, tuple(rows), note)
 
 
 def exam_table(summary: FaultSummary) -> Table:
@@ -88,7 +88,7 @@ def exam_table(summary: FaultSummary) -> Table:
         interval = summary.interval.get(name)
         between = NOTHING if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
         rows.append((name, mean, between, summary.busy.get(name), summary.idle.get(name)))
-    return Table("The exam as a whole", columns, tuple(rows), "Over the cells whose ceiling is .9 or more.")
+    return Table("The benchmark as a whole", columns, tuple(rows), "Over the cells whose ceiling is .9 or more.")
 
 
 def exam_sentences(summary: FaultSummary) -> list[str]:
@@ -206,7 +206,7 @@ def regions_table(regions: Sequence[FittedRegion]) -> Table:
         Column("of its own windows", ".0%"), Column("of calm windows", ".2%"),
     )  # fmt: skip
     rows = tuple((row.name, row.examples, row.x, row.y, row.radius, row.coverage, row.calm_inside) for row in regions)
-    note = "A window within the radius of an example raises the name. The last two columns: which share of windows lies inside."
+    note = "A window within the radius of an example is reported by the name. The last two columns: the share of windows inside."
     return Table("Known regions", columns, rows, note)
 
 
@@ -241,9 +241,7 @@ def like_table(windows: Sequence[LikeBefore]) -> Table:
         for row in windows
         for past in row.past
     )  # fmt: skip
-    return Table(
-        "What was like it before", columns, rows, "The nearest windows of other jobs that had ended then; times are UTC."
-    )
+    return Table("Similar past windows", columns, rows, "The nearest windows of other jobs that had ended then; times are UTC.")
 
 
 def diagnosis_text(diagnosis: NearBadIo) -> str:

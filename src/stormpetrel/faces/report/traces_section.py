@@ -53,19 +53,19 @@ def study_sections(study: TraceStudy, traces: Sequence[Trace], *, progress: Prog
             ),
         ),
         _guarded(
-            "Traces: how often to look", "Figs. 1a and 1b: what slower sampling costs.", lambda: _sampling(traces, progress)
+            "Traces: sampling interval", "Figs. 1a and 1b: what slower sampling costs.", lambda: _sampling(traces, progress)
         ),
         Section(
             "Traces: original and reconstruction",
-            "Fig. 2: what the models make of one window of each job type.",
+            "Fig. 2: the reconstruction of one window of each job type.",
             trace_figures.reconstruction_drawings(reconstructed_windows(study)),
         ),
         Section(
             "Traces: error per job type",
-            "Fig. 3: jobs of a kind that was not learnt come back badly.",
+            "Fig. 3: jobs of a kind that was not in training have a high error.",
             (trace_figures.error_drawing(study.evaluation), trace_tables.errors_table(answer)),
         ),
-        Section("Traces: map and diagnosis", "Figs. 4a and 4b: who lies near trouble shares it.", _diagnosis(mapped)),
+        Section("Traces: map and diagnosis", "Figs. 4a and 4b: windows near a problem share it.", _diagnosis(mapped)),
     ]
 
 

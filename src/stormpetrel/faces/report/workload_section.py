@@ -106,7 +106,7 @@ def comparison_drawings(workloads: Mapping[str, Workload]) -> tuple[Drawing, ...
             "The share of jobs up to each value. Names are new in a synthetic log: there, what the most active ones make up.",
             rows * _GRID_ROW_PX + 90,
         ),
-        Drawing(acf_figure(workloads), "High: bursts and pauses keep together. A generator that draws row by row lies on zero."),
+        Drawing(acf_figure(workloads), "High: long bursts and pauses. A generator of independent rows is at zero."),
         Drawing(hour_of_week_figure(workloads), "When people submit."),
         Drawing(hourly_counts_figure(workloads), "Further to the right: harder bursts. Both axes are logarithmic."),
     )

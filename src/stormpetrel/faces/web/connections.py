@@ -14,7 +14,8 @@ from typing import Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from stormpetrel.faces.web.incoming import counted_as, parse_address
+from stormpetrel.faces.web.incoming import UID, counted_as, parse_address
+from stormpetrel.faces.web.listening import peer_uid
 
 _log = logging.getLogger("stormpetrel.serve")
 _PIECE: Final = 8192  # bytes that are examined together: by so much a head can be larger than it may
@@ -106,7 +107,10 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Take it in, or say that there are too many."""
         super().connection_made(transport)
-        self.address = counted_as(parse_address(self.client[0]) if self.client else None)
+        uid = peer_uid(transport.get_extra_info("socket"))
+        if uid is not None:
+            self.client = (f"{UID}{uid}", 0)
+        self.address = counted_as(parse_address(self.client[0]) if self.client else None) if uid is None else f"{UID}{uid}"
         self._admitted = self.open.admit(self)
         if self._admitted:
             self._wait_at_most(self.limits.first_byte_s)

@@ -27,6 +27,7 @@ Address = IPv4Address | IPv6Address
 SECRET_HEADER: Final = "x-stormpetrel-proxy"  # noqa: S105 - a header's name
 _OF_PROXIES: Final = frozenset(["via", "forwarded", "x-real-ip", "x-client-ip", "true-client-ip", SECRET_HEADER])
 _OF_PROXIES_BEGIN: Final = ("x-forwarded", "x-original-", "x-proxy")  # For, Host, Proto, User, …: each proxy has more of them
+UID: Final = "uid:"  # how the connections of a Unix socket name their client; no address of a network begins so
 _SHORTEST_SECRET: Final = 20
 _COUNTED_TOGETHER: Final = 64  # bits of an IPv6 address: a household or a host has as many below that as it likes
 
@@ -42,6 +43,7 @@ class Incoming:
     from_proxy: bool  # the peer is a proxy that we believe
     client: str  # the address by which requests are counted
     is_https: bool
+    uid: int | None = None  # of the user of this machine who came through the Unix socket
 
     def came_through_proxy(self, user_header: str) -> bool:
         """Whether any header is one that only proxies write; a browser on this machine sends none of them."""
@@ -92,6 +94,10 @@ class TrustedProxies:
     def incoming(self, scope: Scope) -> Incoming:
         """What an HTTP request says of itself."""
         headers = Headers(scope=scope)
+        if scope.get("client") and scope["client"][0].startswith(UID):
+            name = scope["client"][0]
+            uid = int(name.removeprefix(UID))
+            return Incoming(scope["method"], scope["path"], headers, None, False, name, is_https=False, uid=uid)
         peer = parse_address(scope["client"][0]) if scope.get("client") else None
         believed = self._believes(peer, headers.get(SECRET_HEADER, "").encode())
         forwarded = _forwarded_for(headers, self) if believed else None

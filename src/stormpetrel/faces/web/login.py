@@ -57,7 +57,7 @@ def login_router(service: LoginService) -> APIRouter:
         if token is None:
             return _page(service, follow, "This token is not valid: unknown, revoked or past its time.", status=401)
         if READ not in token.scopes:
-            return _page(service, follow, f"This token is for programs: it has not the scope '{READ}'.", status=403)
+            return _page(service, follow, f"This token is for programs: it does not have the scope '{READ}'.", status=403)
         await run_in_threadpool(service.site.audit.count, token.user, "logged in", {"token": token.name})
         return _with_session(service, request, token, RedirectResponse(service.prefix + follow, 303))
 

@@ -61,7 +61,7 @@ class UnexpectedError(StormpetrelError):
     def __init__(self) -> None:
         super().__init__(
             "Something unexpected happened; it is in the server's log.",
-            hint="Try again; if it stays, tell your administrator when it happened.",
+            hint="Try again; if it persists, tell your administrator when it happened.",
         )
 
 

@@ -146,7 +146,7 @@ class Security:
         host = request.single("host")
         if not host:
             raise RefusedError(400, "The request does not say which host it is for.", hint="Send a Host header.")
-        if not self._rules.hosts.include(host):
+        if request.uid is None and not self._rules.hosts.include(host):
             raise RefusedError(421, f"This is not {host[:100]}.", hint=_NAME_THE_HOST)
 
     async def _admitted(self, request: Incoming, scope: Scope) -> Known:
@@ -179,7 +179,7 @@ def _check_origin(request: Incoming, known: Known | None) -> None:
 
     A browser says by itself where a request comes from, and no page can change what it says; a token is never sent by itself.
     """
-    if known is not None and known.by == "token":
+    if known is not None and known.by in ("token", "socket"):  # no browser opens a Unix socket
         return
     site = request.headers.get("sec-fetch-site")
     if request.method in _SAFE:

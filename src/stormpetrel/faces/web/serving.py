@@ -11,11 +11,12 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.errors import MissingExtraError, SettingsError
-from stormpetrel.faces.web.listening import ListenAddress
+from stormpetrel.faces.web.listening import ListenAddress, UserSocket
 from stormpetrel.faces.web.logs import MergedLog
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def serve(
             tell(line)
         if site.read_only:
             tell(f"The site is read-only: {site.read_only}. Pages and API answer; what is saved there is refused.")
-        run_server(app, listener, when_up=(lambda: _open(link)) if open_browser else None)
+        with _user_socket(site.settings.serve.socket, tell) as more:
+            run_server(app, [listener, *more], when_up=(lambda: _open(link)) if open_browser else None)
     finally:
         live.stop()
         listener.close()
@@ -91,7 +93,7 @@ def opening_lines(link: str, where: ListenAddress, settings: ServeSection, *, an
     if settings.login == "proxy" and anyone_poses:
         lines.append(
             "The proxy is on this machine, and EVERY USER OF THIS MACHINE can pose as it and be anybody. "
-            "Where others have accounts here, set serve.proxy_secret_file in site.toml."
+            "If others have accounts here, set serve.proxy_secret_file in site.toml."
         )
     if settings.login == "token" and not where.is_loopback:
         lines.append(
@@ -100,8 +102,19 @@ def opening_lines(link: str, where: ListenAddress, settings: ServeSection, *, an
     return lines
 
 
-def run_server(app: FastAPI, listener: socket.socket, *, when_up: Callable[[], None] | None = None) -> None:
-    """Answer requests on a socket until SIGTERM or SIGINT, then finish those that are under way."""
+@contextmanager
+def _user_socket(path: str, tell: Callable[[str], None]) -> Iterator[list[socket.socket]]:
+    """The socket for users of this machine, where the site wants one."""
+    if not path:
+        yield []
+        return
+    with UserSocket(Path(path)).listening() as listener:
+        tell(f"Users of this machine reach it at {path}, without a token.")
+        yield [listener]
+
+
+def run_server(app: FastAPI, listeners: list[socket.socket], *, when_up: Callable[[], None] | None = None) -> None:
+    """Answer requests on sockets until SIGTERM or SIGINT, then finish those that are under way."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -111,7 +124,7 @@ def run_server(app: FastAPI, listener: socket.socket, *, when_up: Callable[[], N
                 when_up()
 
     with _log_to_stderr(), _stop_is_no_failure():
-        Server(server_config(app)).run(sockets=[listener])
+        Server(server_config(app)).run(sockets=listeners)
 
 
 def server_config(app: Any, limits: ConnectionLimits | None = None) -> uvicorn.Config:

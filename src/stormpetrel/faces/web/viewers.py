@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import pwd
 import re
 import time
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class Known:
     """A viewer, and how it was authenticated."""
 
     viewer: Viewer
-    by: Literal["loopback", "proxy", "token", "session"]
+    by: Literal["loopback", "proxy", "token", "session", "socket"]
 
     @property
     def counted_as(self) -> str:
@@ -56,6 +57,7 @@ class AccessControl:
         privacy, hides_names = site.privacy, site.settings.store.pseudonymise_users
         self._in_tables = lru_cache(4096)(lambda name: privacy.pseudonym(name) if hides_names else name)
         self._admins = {self._in_tables(name) for name in self._serve.admins}
+        self._owner = site.folder.stat().st_uid
         self._kept: dict[str, tuple[Token, float]] = {}
         self.cookie = f"stormpetrel_{hashlib.sha256(str(site.folder.resolve()).encode()).hexdigest()[:8]}"  # ports share cookies
 
@@ -64,6 +66,8 @@ class AccessControl:
         bearer = self._bearer(request)
         if bearer is not None:
             return Known(self._viewer_of(await self._valid(digest_of(bearer))), "token")
+        if request.uid is not None:
+            return Known(self._by_uid(request.uid), "socket")
         if self._serve.login == "token":
             return Known(self._viewer_of(await self._valid(self._of_session(request))), "session")
         if self._serve.login == "proxy":
@@ -116,6 +120,15 @@ class AccessControl:
         if digest is None:
             raise _unauthorised("You are not logged in.", "Log in with a token, or send it as: Authorization: Bearer sp_…")
         return digest
+
+    def _by_uid(self, uid: int) -> Viewer:
+        """A user of this machine; root and the owner of the site's folder could read it without us."""
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            raise RefusedError(403, f"No user of this machine has the uid {uid}.", hint="Log in with an account of it.") from None
+        user = self._in_tables(name)
+        return Viewer(user, user in self._admins or uid in (0, self._owner))
 
     def _by_proxy(self, request: Incoming) -> Viewer:
         if not request.from_proxy:

@@ -101,7 +101,11 @@ class JobOutlook:
         return NeedEstimate(resource, request, p50, p90, p99, short, granted, similar, group)
 
     def wait(self, job: pl.DataFrame) -> WaitEstimate | None:
-        """How long a job (a frame of one row) waits from its submission on; None for one that has started, or without a model."""
+        """How long a job (a frame of one row) waits from its submission on; None for one that has started, or without a model.
+
+        One that has waited for a while is told what a job that is submitted now would be told, from now on: its own past in the
+        queue says less than what the queue is like now (docs/log.md).
+        """
         record = job.row(0, named=True)
         if self._wait is None or record["start_time"] is not None or record["end_time"] is not None:
             return None
@@ -113,8 +117,8 @@ class JobOutlook:
         run_s = expected_run(self._past_use[TIME].read(job, [self._now.timestamp()]), table)
         readings = self._queue.read(job, self._now.timestamp())
         features = queue_features(readings, job, table, run_s)
-        p50, p90 = (float(each) for each in self._wait.quantiles(features, last_of_shape(readings), self._levels, waited_s)[0])
-        return WaitEstimate(p50, p90, waited_s)
+        p50, p90 = (float(each) for each in self._wait.quantiles(features, last_of_shape(readings), self._levels)[0])
+        return WaitEstimate(waited_s + p50, waited_s + p90, waited_s)
 
 
 def _no_turn(record: Mapping[str, Any]) -> str | None:

@@ -18,18 +18,18 @@ import polars as pl
 from stormpetrel.jobs.advice.advice import MOST, Advice, RiskOf
 from stormpetrel.jobs.advice.kinds import ANY_APPLICATION, Kind, prepared_request
 from stormpetrel.jobs.advice.outlook import JobOutlook, NeedEstimate
-from stormpetrel.jobs.advice.text import MEMORY, TIME, Resource, format_duration, last_jobs_text
+from stormpetrel.jobs.advice.text import CPUS, MEMORY, NEEDED, TIME, Resource, format_duration, last_jobs_text
 from stormpetrel.jobs.causes.remedies import Remedy, remedies, retries
 from stormpetrel.jobs.outcomes import COMPLETED
 
-RESOURCES: Final[Mapping[str, Resource]] = {"memory": MEMORY, "time": TIME}
 SHORT: Final = 0.15  # probability of needing more than is asked for, from which more is prescribed
 WORTH: Final = 0.67  # of the request: less than that must do, for less to be prescribed
 TIGHT: Final = 0.6  # of the request: a p90 above it is tight
 FEWEST: Final = 3  # ended runs of the same work, below which an experiment comes first
 _HEAD_ROOM: Final = 1.1
 _EXPERIMENT: Final = "an experiment"
-_TEST_HEAD_ROOM: Final = 2.0  # times the run time within which nine in ten errors came
+_ERRORS_MET: Final = 0.75  # share of past errors that a short test would have met
+_TEST_HEAD_ROOM: Final = 1.1
 _TEST_SHARE: Final = 0.5  # of the limit at most: a longer test is no test
 # Failure -> the resource that was short, what people call more of it, and how much more where nobody has tried.
 _SHORTAGES: Final = {"OUT_OF_MEMORY": (MEMORY, "more memory", 2.0), "TIMEOUT": (TIME, "more time", 1.5)}
@@ -56,16 +56,22 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
     notes: list[str] = []
     covered = {piece.column for piece in changes}
     for resource, need in needs.items():
-        column = RESOURCES[resource].column
+        column = NEEDED[resource].column
         piece = None if column in covered else _change(need)
         if piece is not None:
             changes.append(piece)
-        elif column not in covered and need.request is not None and need.similar >= FEWEST and need.p90 >= TIGHT * need.request:
-            notes.append(f"The {RESOURCES[resource].what} asked for is tight already: nothing to save there.")
+        elif column not in covered and _is_tight(need):
+            notes.append(f"The {NEEDED[resource].what} asked for is tight already: nothing to save there.")
     changes = [_with_pairs(piece, job, past) for piece in changes]
     if all(piece.saves for piece in changes) and past.flagged():
         changes = [*_tries(job, past, needs), *changes]
     return [*changes, *others][:MOST], notes
+
+
+def _is_tight(need: NeedEstimate) -> bool:
+    """Whether runs of the same work show that a request of memory or time leaves nothing to save."""
+    known = need.request is not None and need.similar >= FEWEST and need.resource != "cpus"
+    return known and need.p90 >= TIGHT * (need.request or 0.0)
 
 
 def _tries(job: pl.DataFrame, past: Prescribed, needs: Mapping[str, NeedEstimate]) -> list[Advice]:
@@ -125,28 +131,29 @@ def _short_test(job: pl.DataFrame, kind: Kind) -> Advice | None:
     judged = kind.jobs.filter(pl.col("outcome").is_in([COMPLETED, "FAILED", *_SHORTAGES]))
     if errors.height < FEWEST:
         return None
-    soon = float(np.quantile(errors["elapsed_s"].to_numpy(), 0.9, method="higher"))
+    soon = float(np.quantile(errors["elapsed_s"].to_numpy(), _ERRORS_MET, method="higher"))
     value = _on_ladder(TIME, _TEST_HEAD_ROOM * soon, 0.0)
     if value > _TEST_SHARE * limit:
         return None
     one = "one task of it" if job["array_task"].item() is not None else "it once"
-    sentence = f"Run {one} with a limit of {format_duration(value)} first: an error shows by then."
+    sentence = f"Run {one} with a limit of {format_duration(value)} first: most errors show by then."
     fact = (
         f"{errors.height} of {last_jobs_text(kind.name, judged.height)} ended in an error, "
-        f"nine in ten of these within {format_duration(max(1.0, soon))}"
+        f"three in four of these within {format_duration(max(1.0, soon))}"
     )
     return Advice(TIME.column, float(limit), value, sentence, (fact,), errors.height, kind.name, experiment=True)
 
 
 def _change(need: NeedEstimate) -> Advice | None:
     """More where it is likely to be too little, less where much less does; None where runs of the same work show neither."""
-    resource = RESOURCES[need.resource]
+    resource = NEEDED[need.resource]
     if need.request is None or need.similar < FEWEST:
         return None
     half, most = resource.words(need.p50), resource.words(need.p90)
-    runs = f"{need.similar} ended runs ({need.group}): half used up to {half}, nine in ten up to {most}"
+    verb = "kept up to {} busy" if resource is CPUS else "used up to {}"
+    runs = f"{need.similar} ended runs ({need.group}): half {verb.format(half)}, nine in ten {verb.format(most)}"
     now = _as_column(resource, need.request)
-    if need.short is not None and need.short >= SHORT and need.p90 > need.request:
+    if resource is not CPUS and need.short is not None and need.short >= SHORT and need.p90 > need.request:
         value = _on_ladder(resource, _HEAD_ROOM * need.p90, need.request)
         sentence = f"Ask for {resource.words(value)} of {resource.what} instead of {resource.words(need.request)}."
         chance = f"with {resource.words(need.request)} it is too little in {need.short:.0%} of such runs"
@@ -154,14 +161,15 @@ def _change(need: NeedEstimate) -> Advice | None:
     value = _on_ladder(resource, max(need.granted, need.p90), 0.0)
     if value > WORTH * need.request or (need.short or 0.0) >= SHORT:
         return None
-    sentence = f"{resource.words(value)} of {resource.what} would do instead of {resource.words(need.request)}."
+    of_what = "" if resource is CPUS else f" of {resource.what}"
+    sentence = f"{resource.words(value)}{of_what} would do instead of {resource.words(need.request)}."
     return Advice(resource.column, now, _as_column(resource, value), sentence, (runs,), need.similar, need.group, saves=True)
 
 
 def _experiment(need: NeedEstimate) -> Advice | None:
     """One run that tells what the others need, where the same work has hardly ever run."""
-    resource = RESOURCES[need.resource]
-    if need.similar >= FEWEST:
+    resource = NEEDED[need.resource]
+    if need.similar >= FEWEST or resource is CPUS:
         return None
     wanted = need.p90 if need.request is None else min(need.p90, need.request)
     value = _on_ladder(resource, wanted, 0.0)
@@ -210,7 +218,7 @@ def _core_hours(piece: Advice, job: pl.DataFrame, needs: Mapping[str, NeedEstima
     hours = run.p50 / 3600.0
     if piece.column == "req_cpus":
         return round(max(0.0, (cores - piece.proposed) * hours), 3)
-    need = next((each for name, each in needs.items() if RESOURCES[name].column == piece.column), None)
+    need = next((each for name, each in needs.items() if NEEDED[name].column == piece.column), None)
     if need is None or need.request is None:
         return None
     if piece.saves:
@@ -226,4 +234,4 @@ def _on_ladder(resource: Resource, wanted: float, above: float) -> float:
 
 
 def _as_column(resource: Resource, value: float) -> int | float:
-    return int(value) if resource is MEMORY else float(value)
+    return float(value) if resource is TIME else int(value)

@@ -66,6 +66,12 @@ def format_duration(seconds: float) -> str:
     return " ".join(part for part in (f"{hours} h" if hours else "", f"{minutes} min" if minutes else "") if part)
 
 
+def format_cpus(count: float) -> str:
+    """A number of CPUs, in part busy perhaps: `1 CPU`, `3.4 CPUs`."""
+    text = f"{count:.1f}".removesuffix(".0")
+    return f"{text} CPU" if text == "1" else f"{text} CPUs"
+
+
 def format_job_count(count: int) -> str:
     """A number of jobs: `1 job`, `14 jobs`."""
     return f"{count} job" if count == 1 else f"{count} jobs"
@@ -123,9 +129,13 @@ def _meaning(exit_code: int) -> str:
 
 
 _MEMORY_GB: Final = (0.25, 0.5, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
+_CPUS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096)
 _TIME_H: Final = (1 / 12, 1 / 6, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 168, 240, 336, 720)
 MEMORY: Final = Resource(
     "req_mem_bytes", "memory", "ran out of memory", tuple(size * GB for size in _MEMORY_GB), GB, format_memory
+)
+CPUS: Final = Resource(
+    "req_cpus", "CPUs", "had too few CPUs", tuple(float(count) for count in _CPUS), 1.0, lambda count: format_cpus(count)
 )
 TIME: Final = Resource(
     "time_limit_s",
@@ -135,6 +145,9 @@ TIME: Final = Resource(
     300.0,
     format_duration,
 )
+
+
+NEEDED: Final[Mapping[str, Resource]] = {"memory": MEMORY, "time": TIME, "cpus": CPUS}  # by the names of the models of needs
 
 
 def job_facts(job: Mapping[str, Any], *, never_started: bool) -> list[str]:
@@ -159,11 +172,12 @@ def need_texts(needs: Mapping[str, Any] | None) -> list[str]:
     """What a job will need of each resource, a line each; `needs` are estimates, or the same as models of an answer."""
     lines = []
     for name, need in (needs or {}).items():
-        resource = MEMORY if name == "memory" else TIME
+        resource = NEEDED[name]
         request = "" if need.request is None else f" (it asks for {resource.words(need.request)})"
-        short = "" if need.short is None or need.short < 0.005 else f"; more than it asks for with {need.short:.0%}"
+        is_short = need.short is not None and need.short >= 0.005 and resource is not CPUS
+        short = f"; more than it asks for with {need.short:.0%}" if is_short else ""
         use = f"half such jobs need up to {resource.words(need.p50)}, nine in ten up to {resource.words(need.p90)}"
-        lines.append(f"{resource.what.capitalize()}: {use}{request}{short}")
+        lines.append(f"{resource.what[0].upper()}{resource.what[1:]}: {use}{request}{short}")
     return lines
 
 

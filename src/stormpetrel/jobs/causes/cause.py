@@ -109,17 +109,19 @@ def find_cause(job: Mapping[str, Any], *, victims: Victims | None = None, messag
     return Cause(first.kind, first.sentence, _certainty(sure), fault, first.change, tuple(evidence))
 
 
+def ended_near(job: Mapping[str, Any]) -> pl.Expr:
+    """Which jobs ended within a quarter of an hour of a job; none where it has not ended."""
+    end = job.get("end_time")
+    return pl.lit(False) if end is None else pl.col("end_time").is_between(end - NEAR, end + NEAR)
+
+
 def victims_near(job: Mapping[str, Any], past: pl.DataFrame) -> Victims | None:
     """Return what became of others' jobs that ended on the same nodes within a quarter of an hour; None where nobody knows."""
     end, nodes = job.get("end_time"), expand_nodes(job.get("node_list"))[:_MOST_NODES]
     if end is None or not nodes:
         return None
     user = pl.lit(job.get("user"), dtype=pl.String)
-    near = past.filter(
-        pl.col("end_time").is_between(end - NEAR, end + NEAR),
-        pl.col("start_time").is_not_null(),
-        pl.col("user").ne_missing(user),
-    )
+    near = past.filter(ended_near(job), pl.col("start_time").is_not_null(), pl.col("user").ne_missing(user))
     names = set(nodes)
     shared = near["node_list"].map_elements(
         lambda text: bool(names.intersection(expand_nodes(text)[:_MOST_NODES])), return_dtype=pl.Boolean

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.keys import APPLICATION_COLUMNS, family
 from stormpetrel.jobs.outcomes import COMPLETED, OUTCOME_LABELS, outcome
 from stormpetrel.records.units import format_memory
 
@@ -30,6 +30,10 @@ _CHANGES: Final = {
     "req_nodes": ("more nodes", "fewer nodes"),
     "req_cpus": ("more CPUs", "fewer CPUs"),
 }
+_READ: Final = (
+    "cluster", "user", "array_task", "submit_time", "start_time", "end_time", "elapsed_s", "state", "partition",
+    *APPLICATION_COLUMNS, *_CHANGES,
+)  # fmt: skip
 PAIR_COLUMNS: Final = ("cluster", "user", "family", "outcome", "change", "factor", "to", "succeeded", "ended")
 
 
@@ -50,9 +54,10 @@ class Remedy:
     sentence: str
 
 
-def retries(jobs: pl.DataFrame, *, now: datetime) -> pl.DataFrame:
+def retries(jobs: pl.DataFrame | pl.LazyFrame, *, now: datetime) -> pl.DataFrame:
     """Return every failure with the next try of the same work: what was changed, and whether that completed."""
-    known = jobs.filter(pl.col("end_time") <= now, pl.col("end_time") >= now - LOOK_BACK, pl.col("user").is_not_null())
+    recent = jobs.lazy().filter(pl.col("end_time") <= now, pl.col("end_time") >= now - LOOK_BACK, pl.col("user").is_not_null())
+    known = recent.select(_READ).collect()
     rows = known.with_columns(outcome(), family()).filter(pl.col("outcome").is_not_null(), pl.col("family").is_not_null())
     key = ["cluster", "user", "family", "array_task"]
     rows = rows.sort(*key, "submit_time", nulls_last=True)

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from stormpetrel.jobs.needs.features import narrowest
 from stormpetrel.jobs.needs.forecast import UseForecast
-from stormpetrel.jobs.needs.past_use import MEMORY, TIME
+from stormpetrel.jobs.needs.past_use import CPUS, MEMORY, TIME
 
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 
-MOST_RISK: Final = {TIME: 0.5, MEMORY: 0.1}  # of being too little: never more, however much it would save
-# More jobs than the users' own requests leave short may be given too little, by so much; of memory up to three in a hundred.
+MOST_RISK: Final = {TIME: 0.5, MEMORY: 0.1, CPUS: 0.1}  # of being too little: never more, however much it would save
+# More jobs than the users' own requests leave short may be given too little, by so much; of memory and CPUs up to 3 %.
 TIME_ROOM: Final = 0.015
 MEMORY_ROOM: Final = 0.030
 _PRICES: Final = np.concatenate([[0.0], np.geomspace(1.0, 1e7, 29)])  # times the median use × weight
@@ -144,7 +144,7 @@ def room_of(resource: str, request_under: float, jobs: int) -> float:
 
     Of few jobs fewer: one standard deviation less, so that what holds by chance on them is not taken for granted.
     """
-    room = max(request_under, MEMORY_ROOM) if resource == MEMORY else request_under + TIME_ROOM
+    room = request_under + TIME_ROOM if resource == TIME else max(request_under, MEMORY_ROOM)
     return max(request_under, room - float(np.sqrt(room * (1.0 - room) / max(jobs, 1))))
 
 

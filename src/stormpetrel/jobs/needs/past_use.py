@@ -1,4 +1,4 @@
-"""Past use: what jobs like this one used of memory or time, from the moments they ended on.
+"""Past use: what jobs like this one used of memory, time or CPUs, from the moments they ended on.
 
 job frame + Resource -> UseTable (used, request, whether it was cut off) -> PastUse.sweep -> readings per job at its submission.
 """
@@ -25,7 +25,8 @@ Matrix = NDArray[np.float32]
 
 MEMORY: Final = "memory"
 TIME: Final = "time"
-RESOURCES: Final = (MEMORY, TIME)
+CPUS: Final = "cpus"
+RESOURCES: Final = (MEMORY, TIME, CPUS)
 # The widest first. `hint` is what the log says about a job's input: Nextflow's tag, or the arguments of its command line.
 _SHAPE: Final = ("asked_cpus", "asked_nodes", "asked_gpus", "limit_key", "request_key")
 SPACES: Final = (
@@ -46,13 +47,20 @@ SPACES: Final = (
 SPACE_NAMES: Final = tuple(space.name for space in SPACES)
 NARROWEST_FIRST: Final = ("retry", "name", "user_shape", "user_family", "user_limit", "family", "user", "site")
 _SHORTEST_S: Final = 1.0
-_SMALLEST_BYTES: Final = 1 << 20  # below a mebibyte nobody can ask
+_SHORTEST_FOR_CPUS_S: Final = 60.0  # shorter runs say little about how well their CPUs were used
+_FEWEST_BUSY: Final = 0.01
+_SHORTAGES: Final = {TIME: "TIMEOUT", MEMORY: "OUT_OF_MEMORY"}
+_REQUESTS: Final = {
+    TIME: pl.col("time_limit_s"),
+    MEMORY: pl.coalesce("req_mem_bytes", "mem_bytes"),
+    CPUS: pl.coalesce("req_cpus", "cpus").cast(pl.Float64),
+}
 _HINTS: Final = ("tag", "input", "sample")  # fields of `extra` that name a job's input
 
 
 @dataclass(frozen=True, slots=True)
 class UseTable:
-    """What each job of a frame requested for and used of one resource, whole jobs: bytes or seconds, NaN where nobody says."""
+    """What each job of a frame requested and used of one resource, whole jobs: bytes, seconds or CPUs, NaN where nobody says."""
 
     used: Floats
     request: Floats
@@ -71,8 +79,8 @@ class UseTable:
         return UseTable(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def weight(self, resource: str) -> Floats:
-        """What a unit of the resource is multiplied with to be waste: run time for memory, cores for time."""
-        return self.run_s if resource == MEMORY else self.cores
+        """What a unit of the resource is multiplied with to be waste: run time for memory and CPUs, cores for time."""
+        return self.cores if resource == TIME else self.run_s
 
 
 def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
@@ -85,19 +93,27 @@ def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
         # Accounting tells the largest task: one per node in most jobs; an SWF log tells memory per processor.
         rss=pl.col("max_rss_bytes").cast(pl.Float64) * tasks.fill_null(1).clip(1),
         cores=pl.coalesce("cpus", "req_cpus", "nodes", "req_nodes").cast(pl.Float64).fill_null(1.0).clip(1.0),
+        requested_cpus=pl.coalesce("req_cpus", "cpus").cast(pl.Float64).fill_null(np.nan),
+        cpu_time_s=pl.col("cpu_time_s").cast(pl.Float64).fill_null(np.nan),
         outcome=outcome(),
         state="state",
     )
     ended = columns["outcome"].is_in(["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"]) | (columns["state"] == "UNKNOWN")
     run = columns["elapsed_s"].to_numpy()
     limit = _positive(columns["limit"])
-    used, request = (run, limit) if resource == TIME else (columns["rss"].to_numpy(), _positive(columns["memory"]))
-    smallest = _SHORTEST_S if resource == TIME else _SMALLEST_BYTES
-    used = np.where(used > 0, np.maximum(used, smallest if resource == TIME else 1.0), np.nan)
+    if resource == TIME:
+        used, request, smallest, at_limit = run, limit, _SHORTEST_S, 0.999
+    elif resource == CPUS:
+        # CPUs that were busy on average; who keeps all of them busy might use more.
+        busy = columns["cpu_time_s"].to_numpy() / np.where(run >= _SHORTEST_FOR_CPUS_S, run, np.nan)
+        used, request, smallest, at_limit = busy, columns["requested_cpus"].to_numpy(), _FEWEST_BUSY, 0.98
+    else:
+        used, request, smallest, at_limit = columns["rss"].to_numpy(), _positive(columns["memory"]), 1.0, np.inf
+    used = np.where(used > 0, np.maximum(used, smallest), np.nan)
     with np.errstate(invalid="ignore"):
-        at_limit = used >= 0.999 * request if resource == TIME else np.zeros(used.size, dtype=bool)
-    shortage = "TIMEOUT" if resource == TIME else "OUT_OF_MEMORY"
-    cut_off = at_limit | (columns["outcome"] == shortage).fill_null(False).to_numpy()
+        cut_off = used >= at_limit * request
+    if resource in _SHORTAGES:
+        cut_off |= (columns["outcome"] == _SHORTAGES[resource]).fill_null(False).to_numpy()
     return UseTable(
         used=used,
         request=request,
@@ -172,7 +188,7 @@ class PastUse:
 
 def _with_keys(jobs: pl.DataFrame, stand_in: dict[str, str], resource: str) -> pl.DataFrame:
     frame = with_request(jobs, stand_in)
-    requested = pl.col("time_limit_s") if resource == TIME else pl.coalesce("req_mem_bytes", "mem_bytes")
+    requested = _REQUESTS[resource]
     hints = [pl.col("extra").map.get(name) for name in _HINTS] if jobs["extra"].null_count() < jobs.height else []
     hint = pl.coalesce(pl.lit(None, dtype=pl.String), *hints)
     return frame.with_columns(

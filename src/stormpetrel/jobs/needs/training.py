@@ -32,7 +32,7 @@ TUNED_ON: Final = 0.15  # of the log, before the block that is judged or served
 _SMALL_LOG: Final = 5_000  # jobs below which a block is half as long: a workflow's tasks change as it goes on
 _USUAL_RUN_S: Final = 3600.0  # of a job that nobody knows anything about
 _MOST_TUNED: Final = 8_000
-_MOST_JOBS: Final = 200_000  # the latest: what was earlier is forgotten by then
+MOST_JOBS: Final = 200_000  # the latest: what was earlier is forgotten by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TrainedOutlook:
 
 def train_outlook(jobs: pl.DataFrame, *, now: float, seed: int = 0, metadata: dict[str, Any] | None = None) -> TrainedOutlook:
     """Train what these jobs are enough for; `now` in Unix seconds."""
-    jobs = jobs.sort("submit_time", maintain_order=True).tail(_MOST_JOBS)
+    jobs = jobs.sort("submit_time", maintain_order=True).tail(MOST_JOBS)
     needs: dict[str, NeedsModel] = {}
     missing: dict[str, str] = {}
     for resource in RESOURCES:

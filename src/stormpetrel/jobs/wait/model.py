@@ -74,19 +74,18 @@ class WaitModel:
             raise ModelFormatError("This model of waits was never trained.", hint=_AGAIN)
         return WaitForecast(self.forest_.steps, np.cumsum(self.forest_.chance(values), axis=1, dtype=np.float32))
 
-    def quantiles(self, values: Matrix, recent_s: Floats, levels: tuple[float, ...], waited_s: float = 0.0) -> Floats:
-        """Seconds that each job waits at most (p50, p90), given that it has waited so long: (job, quantile).
+    def quantiles(self, values: Matrix, recent_s: Floats, levels: tuple[float, ...]) -> Floats:
+        """Seconds that each job waits at most (p50, p90): (job, quantile).
 
         `recent_s` are those of the last waits of the same shape, `levels` those of the model as they are now.
         """
         from stormpetrel.jobs.wait.queue_kernel import blended_quantile
 
-        forecast, recent, waited = self.forecast(values), np.log1p(recent_s), float(np.log1p(waited_s))
+        forecast, recent = self.forecast(values), np.log1p(recent_s)
         out = np.empty((len(values), len(QUANTILES)))
         for row, below in enumerate(forecast.below):
             for column, (level, share) in enumerate(zip(levels, self.shares_, strict=True)):
-                log_wait = blended_quantile(forecast.steps, below, level, share, recent[row, column], waited)
-                out[row, column] = max(np.expm1(log_wait), waited_s)
+                out[row, column] = np.expm1(blended_quantile(forecast.steps, below, level, share, recent[row, column]))
         out[:, 1] = np.maximum(out[:, 0], out[:, 1])
         return out
 

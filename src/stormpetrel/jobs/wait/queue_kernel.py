@@ -191,7 +191,7 @@ def follow_levels(
             level = min(0.999, max(0.001, level + pace * (wanted - enough)))
         if job == submit.size:
             break
-        out[job] = blended_quantile(steps, below[job], level, share, recent[job], 0.0)
+        out[job] = blended_quantile(steps, below[job], level, share, recent[job])
         longest_s = np.expm1(out[job]) + 1.0
         if min(wait_s[job], longest_s) <= gone_s[job]:
             heapq.heappush(pending, (submit[job] + min(wait_s[job], longest_s), job))
@@ -199,32 +199,9 @@ def follow_levels(
 
 
 @njit(cache=True)
-def blended_quantile(
-    steps: NDArray[np.float64], below: NDArray[np.float32], level: float, share: float, recent: float, waited: float
-) -> float:
-    """A quantile of a wait at a level, all in log(1 + seconds): `share` of it is the forecast's, the rest `recent` waits'.
-
-    A job that has `waited` so long already waits at least that: the forecast's level counts among longer waits only, and recent
-    waits that are shorter say nothing.
-    """
-    past = share_below(steps, below, waited) if waited > 0.0 else 0.0
-    forecast = quantile_of(steps, below, past + level * (1.0 - past)) if past < 1.0 else steps[-1]
-    if waited > 0.0 and recent <= waited:
-        return float(max(forecast, waited))
-    return float(max(share * forecast + (1.0 - share) * recent, waited))
-
-
-@njit(cache=True)
-def share_below(steps: NDArray[np.float64], below: NDArray[np.float32], value: float) -> float:
-    """The share of a distribution up to a value: between two steps by straight line."""
-    previous, before = 0.0, 0.0
-    for step in range(steps.size):
-        if steps[step] >= value:
-            gap = steps[step] - before
-            share = (value - before) / gap if gap > 1e-9 else 1.0
-            return float(previous + share * (below[step] - previous))
-        previous, before = below[step], steps[step]
-    return 1.0
+def blended_quantile(steps: NDArray[np.float64], below: NDArray[np.float32], level: float, share: float, recent: float) -> float:
+    """A quantile of a wait at a level, all in log(1 + seconds): `share` of it is the forecast's, the rest `recent` waits'."""
+    return float(share * quantile_of(steps, below, level) + (1.0 - share) * recent)
 
 
 @njit(cache=True)

@@ -6,7 +6,7 @@ path -> text -> kind -> JobRequest; and back: a changed column -> the line to wr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
 from typing import Final
@@ -28,16 +28,16 @@ _SHELL_ENDINGS: Final = (".sh", ".bash", ".slurm", ".sbatch", ".batch", ".job", 
 _PBS_ENDINGS: Final = (".pbs", ".qsub", ".torque")
 _BOM: Final = "\ufeff"
 _SAMPLE_LETTERS: Final = 4096
-_READERS: Final[dict[str, Callable[[Reading, list[str]], None]]] = {"slurm": read_slurm, "pbs": read_pbs, "condor": read_condor}
+_READERS: Final[dict[str, Callable[[Reading, list[str]], None]]] = {"pbs": read_pbs, "condor": read_condor}
 _WRITERS: Final[dict[str, Callable[[JobRequest, str, object], str]]] = {
     "slurm": slurm_line,
     "pbs": pbs_line,
     "condor": condor_line,
 }
-KINDS: Final = tuple(_READERS)
+KINDS: Final = tuple(_WRITERS)
 
 
-def read_job_script(path: Path, *, kind: str | None = None) -> JobRequest:
+def read_job_script(path: Path, *, kind: str | None = None, arguments: Sequence[str] = ()) -> JobRequest:
     """Read the script a person is about to submit; `kind` is slurm, pbs or condor, or is told from the text."""
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     try:
@@ -47,15 +47,18 @@ def read_job_script(path: Path, *, kind: str | None = None) -> JobRequest:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise cannot_read(path, error if isinstance(error, OSError) else OSError(str(error))) from error
     if len(data) <= MAX_READ_BYTES:
-        return parse_job_script(data.decode("utf-8", "replace"), name=name, kind=kind)
+        return parse_job_script(data.decode("utf-8", "replace"), name=name, kind=kind, arguments=arguments)
     whole_lines = data[:MAX_READ_BYTES].rpartition(b"\n")[0] or data[:MAX_READ_BYTES]
-    request = parse_job_script(whole_lines.decode("utf-8", "replace"), name=name, kind=kind)
+    request = parse_job_script(whole_lines.decode("utf-8", "replace"), name=name, kind=kind, arguments=arguments)
     cut = f"Only the first {MAX_READ_BYTES // 1024**2} MiB of the script was looked at."
     return JobRequest(request.kind, request.name, request.columns, request.directives, (*request.warnings, cut))
 
 
-def parse_job_script(text: str, *, name: str, kind: str | None = None) -> JobRequest:
-    """Read the text of a script; everything in it is data, and nothing of it is ever run or evaluated."""
+def parse_job_script(text: str, *, name: str, kind: str | None = None, arguments: Sequence[str] = ()) -> JobRequest:
+    """Read the text of a script; everything in it is data, and nothing of it is ever run or evaluated.
+
+    `arguments` are options of sbatch that stand before the script.
+    """
     if kind is not None and kind not in KINDS:
         raise UsageError(f"Unknown kind of job script {shown_word(kind)!r}.", hint=f"Known: {', '.join(KINDS)}.")
     text = text.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be stored
@@ -67,7 +70,12 @@ def parse_job_script(text: str, *, name: str, kind: str | None = None) -> JobReq
     if reading.kind != "condor":
         reading.columns["script_path"] = name
         _warn_of_both(reading, lines)
-    _READERS[reading.kind](reading, lines)
+    if reading.kind == "slurm":
+        read_slurm(reading, lines, arguments)
+    elif arguments:
+        raise UsageError(f"Options before the script are read for Slurm only, and {shown_path(name)} is of {reading.kind}.")
+    else:
+        _READERS[reading.kind](reading, lines)
     return reading.request()
 
 

@@ -50,6 +50,9 @@ class Directive:
     column: str | None
 
 
+COMMAND_LINE: Final = 0  # the line of options that stand before the script, as for sbatch
+
+
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """What a script asks for, in the columns of the job frame (of the whole job), and what is odd about how it asks.
@@ -105,7 +108,7 @@ class Reading:
         if self.is_full:
             self.unsaid += 1
         else:
-            self.warnings.append(sentence if line is None else f"Line {line}: {sentence}")
+            self.warnings.append(sentence if line is None else f"{_place(line)}: {sentence}")
 
     @property
     def is_full(self) -> bool:
@@ -129,6 +132,10 @@ class Reading:
         """The finished request."""
         more = [f"{self.unsaid} more warnings are not shown."] if self.unsaid else []
         return JobRequest(self.kind, self.name, self.columns, tuple(self.directives), (*self.warnings, *more))
+
+
+def _place(line: int) -> str:
+    return "On the command line" if line == COMMAND_LINE else f"Line {line}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ The words are cut and the options looked up as sbatch does it (getopt: `--opt=va
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from stormpetrel.records.units import NO_LIMIT
 from stormpetrel.sources.job_rows import times
 from stormpetrel.sources.scripts.request import (
+    COMMAND_LINE,
     MAX_SECONDS,
     Directive,
     JobRequest,
@@ -41,16 +42,26 @@ _GPU_OPTIONS: Final = ("gpus", "gpus-per-node", "gres", "gpus-per-task")
 _MEMORY_PARTS: Final = {"mem": "req_nodes", "mem-per-cpu": "req_cpus", "mem-per-gpu": "req_gpus"}
 
 
-def read_slurm(reading: Reading, lines: list[str]) -> None:
-    """Fill a reading from the lines of a batch script."""
+def read_slurm(reading: Reading, lines: list[str], arguments: Sequence[str] = ()) -> None:
+    """Fill a reading from the lines of a batch script, and from the options before it, which win."""
     directives = directive_lines(lines, PREFIX)
     if not lines[0].startswith("#!"):
         reading.warn("The first line does not begin with #!, and sbatch refuses such a script; write #!/bin/bash above it.")
     warn_of_ignored_lines(reading, lines, directives, PREFIX, "Slurm")
-    if not directives.early:
+    if not directives.early and not arguments:
         reading.warn("no #SBATCH lines: the site's defaults apply")
     reading.directives.extend(options_in(reading, list(option_arguments(reading, directives.early))))
+    reading.directives.extend(options_in(reading, _first_component(reading, arguments)))
     _fill(reading, deciding(reading.directives))
+
+
+def _first_component(reading: Reading, arguments: Sequence[str]) -> list[tuple[int, str]]:
+    """The words of a command line up to the second component of a heterogeneous job."""
+    words = list(arguments)
+    if ":" in words:
+        reading.warn("a heterogeneous job: only its first component is looked at.", COMMAND_LINE)
+        words = words[: words.index(":")]
+    return [(COMMAND_LINE, word) for word in words]
 
 
 def slurm_line(request: JobRequest, column: str, value: object) -> str:
@@ -71,11 +82,12 @@ def slurm_line(request: JobRequest, column: str, value: object) -> str:
 
 
 def _line(request: JobRequest, column: str, option: str, written: str) -> str:
-    """The line, spelled as the script spells the option: `-t 10` stays short."""
-    used = [directive.option for directive in request.directives if directive.column == column and full_name(directive) == option]
-    if used and not used[-1].startswith("--"):
-        return f"{PREFIX} {used[-1]} {written}"
-    return f"{PREFIX} --{option}={written}"
+    """The line, spelled as the script spells the option: `-t 10` stays short, and one of the command line has no #SBATCH."""
+    used = [directive for directive in request.directives if directive.column == column and full_name(directive) == option]
+    place = "" if used and used[-1].line == COMMAND_LINE else f"{PREFIX} "
+    if used and not used[-1].option.startswith("--"):
+        return f"{place}{used[-1].option} {written}"
+    return f"{place}--{option}={written}"
 
 
 # From directives to columns.

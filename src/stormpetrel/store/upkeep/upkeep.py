@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -133,6 +134,7 @@ def retain(site: Site, days: int) -> int:
         for table in _event_tables(site):
             if table.spec.partition_by:  # reasons of gaps are few, and go when their gap is filled
                 _keep_where(table, pl.col("bucket_start") >= limit, months)
+        shutil.rmtree(site.snapshots, ignore_errors=True)  # worked out of jobs that go now
         return _keep_where(site.jobs.table, kept, months)
 
 
@@ -160,6 +162,7 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
         _forget_findings(site.event_scores.table, [user, privacy.pseudonym(user)])
         gone = _keep_where(site.jobs.table, ~theirs, pl.lit(True))
         _forget_refused(site.quarantine.table, user)
+        shutil.rmtree(site.snapshots, ignore_errors=True)  # keys in there hold names
         count_forgetting(site.state)  # before the lock is free: whoever commits next knows
     scrub(site.state, user, privacy.pseudonym(user))
     site.incident_history.forget(user, privacy.pseudonym(user))  # after the state, out of which its rows are written

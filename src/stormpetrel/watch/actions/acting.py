@@ -44,10 +44,11 @@ class KnownNow:
         self._judged: tuple[tuple[int, int], pl.DataFrame] | None = None
 
     def judged_jobs(self, now: datetime) -> pl.DataFrame:
-        """Jobs with predictions of the last minutes; read again where one of the tables has changed."""
+        """Jobs with predictions of the last minutes by a model of this site; read again where one of the tables has changed."""
         version = (self.site.predictions.table.version(), self.site.jobs.table.version())
         if self._judged is None or self._judged[0] != version:
-            fresh = pl.col("moment_time") > now - FRESH * self.site.pace()
+            of_site = pl.col("model_version") >= 0  # on general experience alone nobody's job is touched
+            fresh = of_site & (pl.col("moment_time") > now - FRESH * self.site.pace())
             recent = self.site.predictions.read(since=now - _LONGEST_WAIT).filter(fresh).select(_OF_PREDICTIONS).collect()
             keys = recent.select(KEY).unique().with_columns(month=month_of(pl.col("submit_time")))
             jobs = self.site.jobs.rows_of(keys).select(_OF_JOBS)

@@ -109,7 +109,7 @@ def test_a_subject_is_muted_listed_and_heard_again(fresh):
     text = output(fresh, "mute", "node:n017", "--for", "8h", "--reason", "new disk")
     assert "Nothing is sent about node:n017 until " in text and "It holds back: 1." in text
     assert "node:n017 in c1 until " in output(fresh, "mutes") and "new disk" in output(fresh, "mutes")
-    assert output(fresh, "unmute", "node:n017") == "node:n017 is not muted any more.\n"
+    assert output(fresh, "unmute", "node:n017") == "node:n017 is no longer muted.\n"
     assert output(fresh, "mutes").startswith("Nothing is muted.")
     assert "is the name right?" in output(fresh, "mute", "node:n17", "--until", "2027-01-01" if NOW.year < 2027 else "2100-01-01")
 
@@ -137,7 +137,7 @@ def test_a_site_without_incidents_says_so(tmp_path):
         pass
     assert output(site.folder, "list").splitlines() == [
         "There is no open incident.",
-        "Also those that are over: stormpetrel alarms list --all",
+        "Also resolved ones: stormpetrel alarms list --all",
     ]
     assert "stormpetrel alarms replay" in output(site.folder, "list", "--all")
 

@@ -76,7 +76,7 @@ def test_buckets_of_which_none_was_seen_whole_are_told(tmp_path):
     with make_site(tmp_path / "short") as short:
         counts = counts_of([(0, "Submit", 4), (1, "Submit", 2)])
         short.event_counts.add(counts, cursor=Cursor("made", 1))
-        assert "Of 2 buckets of events none was observed whole: too little to replay." in run(short).output
+        assert "Of 2 buckets no complete bucket of events: too little to replay." in run(short).output
 
 
 def test_what_is_no_time_is_refused(site):

@@ -61,7 +61,7 @@ def test_the_same_said_again_with_an_end_ends_it(site):
 
 def test_an_outage_that_began_now_is_ended_by_the_command_that_is_shown(site):
     text = run(site, "now", "--title", "it's \x07 away").stdout
-    (command,) = [line.partition(": ")[2] for line in text.splitlines() if line.startswith("It lasts until")]
+    (command,) = [line.partition(": ")[2] for line in text.splitlines() if line.startswith("It stays open until")]
     words = shlex.split(command)
     assert words[:3] == ["stormpetrel", "events", "label"]
     told(site, *words[3:])

@@ -129,9 +129,23 @@ def test_check_reads_other_schedulers(site, tmp_path, name, text):
     assert "4 CPUs, " in run("--site", site, "check", script(tmp_path, text, name))
 
 
-def test_check_without_a_model_still_advises_and_says_how_to_train(tmp_path, log):
+def test_a_new_site_is_told_that_general_experience_speaks(tmp_path, log):
     folder = tmp_path / "site"
     make_site(folder).close()
+    text = script(tmp_path, "#!/bin/bash\n#SBATCH -n 4\n./a\n")
+    assert "No history of this site yet" in run("--site", folder, "check", text), "even before the first job"
+    run("--site", folder, "ingest", "jobs", log)
+    assert "risk of failing" in run("--site", folder, "check", text)
+    assert "No history of this site yet" in run("--site", folder, "jobs", "predict", "--last", "5")
+    listed = run("--site", folder, "models", "list")
+    assert "in use" in listed and "prior-1" in listed
+    in_use = json.loads(run("--site", folder, "models", "list", "--json"))[0]
+    assert in_use["current"] and set(in_use["models"].values()) == {-1}
+
+
+def test_check_without_a_model_still_advises_and_says_how_to_train(tmp_path, log):
+    folder = tmp_path / "site"
+    make_site(folder, jobs={"prior": False}).close()
     run("--site", folder, "ingest", "jobs", log)
     shown = run("--site", folder, "check", script(tmp_path, "#!/bin/bash\n#SBATCH -n 4\n./a\n"))
     assert "No risk can be given" in shown and "stormpetrel jobs train" in shown

@@ -207,7 +207,7 @@ def test_a_site_without_a_model_is_scored_by_the_shipped_encoder_and_everything_
     assert told("score", site=tmp_path / "site")["shipped"]
     for verb in ("map", "diagnose"):
         assert told(verb, site=tmp_path / "site")["shipped"]
-        assert "scores of the shipped encoder, which has learnt simulated jobs" in " ".join(
+        assert "scores of the shipped encoder, which was trained on simulated jobs" in " ".join(
             ran(verb, site=tmp_path / "site").split()
         )
 
@@ -263,7 +263,7 @@ def test_faults_of_others_are_judged_and_every_score_is_written(exam_folder, tmp
 def test_the_exam_is_shown_in_words(exam_folder):
     words = ("--models", "0", "--no-bench", "--window", "16", "--faults", f"{exam_folder}/strange.py:everything_stops")
     shown = ran("evaluate", exam_folder, *words)
-    assert "Faults put into the test windows" in shown and "everything" in shown
+    assert "Faults injected into the test windows" in shown and "everything" in shown
     assert "Of 40 untouched node windows over 1 span(s) of time: 5.0% promised" in shown
 
 
@@ -291,7 +291,7 @@ def test_a_trouble_is_named_listed_found_and_taken_back(tmp_path):
     assert "Jobs and threads in a known region" in ran("diagnose", site=folder) and "Named troubles" in ran(
         "regions", site=folder
     )
-    assert "no known region any more" in ran("regions", "--remove", "waits for files", site=folder)
+    assert "no longer a known region" in ran("regions", "--remove", "waits for files", site=folder)
     assert told("regions", site=folder) == {"regions": [], "fitted": []}
     with pytest.raises(UsageError, match="Which windows"):
         ran("label", "x", site=folder)

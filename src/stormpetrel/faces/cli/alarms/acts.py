@@ -30,10 +30,8 @@ Number = Annotated[
     int, typer.Argument(min=1, max=2**31 - 1, help="The number of the incident; alarms list shows it.", show_default=False)
 ]
 Note = Annotated[str, typer.Option("--note", help="Why, or what was done.", show_default=False)]
-Named = Annotated[str, typer.Argument(metavar="SUBJECT", help="What, with its kind: node:n017, user:ann.", show_default=False)]
-InCluster = Annotated[
-    str | None, typer.Option("--cluster", help="In which cluster, where the site has several.", show_default=False)
-]
+Named = Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject: node:n017, user:ann.", show_default=False)]
+InCluster = Annotated[str | None, typer.Option("--cluster", help="The cluster, if the site has several.", show_default=False)]
 
 
 def acknowledge(context: typer.Context, number: Number, note: Note = "", as_json: Json = False) -> None:
@@ -43,20 +41,20 @@ def acknowledge(context: typer.Context, number: Number, note: Note = "", as_json
 
 
 def confirm(context: typer.Context, number: Number, note: Note = "", as_json: Json = False) -> None:
-    """Confirm that an incident is one; your note is shown when the same happens again."""
+    """Confirm that an incident is real; your note is shown when the same happens again."""
     receipt = _act(context, number, "confirm", note)
     hint = "" if note else f'What was done about it: stormpetrel alarms note {number} "…"'
     _emit_act(receipt, hint, as_json=as_json)
 
 
 def dismiss(context: typer.Context, number: Number, note: Note = "", as_json: Json = False) -> None:
-    """Dismiss an incident that is none: it is over, also when more of the same is found."""
+    """Dismiss a false alarm: it is resolved and stays so, also when more of the same is found."""
     receipt = _act(context, number, "dismiss", note)
-    _emit_act(receipt, f"If it is one after all: stormpetrel alarms confirm {number}", as_json=as_json)
+    _emit_act(receipt, f"If it was real after all: stormpetrel alarms confirm {number}", as_json=as_json)
 
 
 def withdraw(context: typer.Context, number: Number, note: Note = "", as_json: Json = False) -> None:
-    """Withdraw the verdict on an incident, with what it taught."""
+    """Withdraw the verdict on an incident, with its effects."""
     receipt = _act(context, number, "withdraw", note)
     _emit_act(receipt, f"Judge it again: stormpetrel alarms confirm {number}, or dismiss {number}", as_json=as_json)
 
@@ -67,7 +65,7 @@ def note(
     text: Annotated[str, typer.Argument(help="What to write, in quotes.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Add a note to an incident; its state stays as it is."""
+    """Add a note to an incident; its state does not change."""
     _emit_act(_act(context, number, "note", text), "", as_json=as_json)
 
 
@@ -78,11 +76,11 @@ def mute(
     until: Annotated[
         str | None, typer.Option("--until", help="Until when, in the site's zone: 2026-01-31T14:00.", show_default=False)
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for those who come after you.", show_default=False)] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why, for other administrators.", show_default=False)] = "",
     cluster: InCluster = None,
     as_json: Json = False,
 ) -> None:
-    """Send nothing about a subject for a time; its incidents are listed all the same."""
+    """Send no messages about a subject for a time; its incidents are still listed."""
     kind, name = _subject(subject)
     hours = None if lasting is None else _hours(lasting)
     with open_site(context, to_write=True) as site:
@@ -98,7 +96,7 @@ def unmute(context: typer.Context, subject: Named, cluster: InCluster = None, as
     kind, name = _subject(subject)
     with open_site(context, to_write=True) as site:
         receipt = unmute_subject(site, LOCAL, kind, name, cluster)
-    emit(receipt, f"{_name(receipt.mute)} is not muted any more.", as_json=as_json)
+    emit(receipt, f"{_name(receipt.mute)} is no longer muted.", as_json=as_json)
 
 
 def mutes(context: typer.Context, as_json: Json = False) -> None:
@@ -143,7 +141,7 @@ def _subject(text: str) -> tuple[str, str]:
     kind, colon, name = text.partition(":")
     if not colon or kind not in kinds or not name.strip():
         raise UsageError(
-            f"{plain(text[:80])!r} is no subject.", hint=f"Write KIND:NAME, such as node:n017. Kinds: {', '.join(kinds)}."
+            f"{plain(text[:80])!r} is not a subject.", hint=f"Write KIND:NAME, such as node:n017. Kinds: {', '.join(kinds)}."
         )
     if len(name) > LONGEST_NAME:
         raise UsageError(f"The name has {len(name):,} characters.", hint=f"At most {LONGEST_NAME} are kept.")
@@ -154,9 +152,7 @@ def _hours(text: str) -> float:
     lasting = duration_of(text)
     hours = 0.0 if lasting is None else lasting.total_seconds() / 3600
     if not 0 < hours <= MOST_MUTE_HOURS:
-        raise UsageError(
-            f"--for {plain(text[:80])!r} is no time to mute something for.", hint="Write 8h, 90m or 2d; at most a year."
-        )
+        raise UsageError(f"--for {plain(text[:80])!r} is not a valid time.", hint="Write 8h, 90m or 2d; at most a year.")
     return hours
 
 

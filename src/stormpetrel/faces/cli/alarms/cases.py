@@ -23,7 +23,7 @@ def ask(
     limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_CASES, help="So many cases.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Ask about the cases whose answer teaches most, also from below the threshold."""
+    """Show the cases whose answer helps the models most, also below the threshold."""
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         answer = ask_cases(site, LOCAL, CaseQuestion(limit=limit))
@@ -32,17 +32,17 @@ def ask(
 
 def answer(
     context: typer.Context,
-    case: Annotated[str, typer.Argument(help="The case as alarms ask names it.", show_default=False)],
+    case: Annotated[str, typer.Argument(help="The case, as shown by alarms ask.", show_default=False)],
     verdict: Annotated[
         Literal["confirm", "dismiss", "withdraw"],
-        typer.Argument(help="It is real trouble, it is none, or what was answered is taken back.", show_default=False),
+        typer.Argument(help="It is a real problem, it is a false alarm, or the answer is withdrawn.", show_default=False),
     ],
     note: Note = "",
     as_json: Json = False,
 ) -> None:
     """Answer a case: models learn from it at their next training, alarms at once."""
     if len(case) > LONGEST_CASE:
-        raise UsageError("This is no case.", hint="See what is asked: stormpetrel alarms ask")
+        raise UsageError("This is not a known case.", hint="See what is asked: stormpetrel alarms ask")
     with open_site(context, to_write=True) as site:
         receipt = answer_case(site, LOCAL, NewCaseAnswer(case=case, answer=verdict, note=note))
     emit(receipt, plain(receipt.words), as_json=as_json)

@@ -24,9 +24,9 @@ from stormpetrel.faces.cli.site import open_site, parse_site_time
 
 def list_alarms(
     context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also resolved ones.")] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Those that are on no list, since they are like dismissed ones.")
+        bool, typer.Option("--quiet", help="Quiet ones, not listed because they are similar to dismissed ones.")
     ] = False,
     since: SinceTime = None,
     severity: Annotated[
@@ -73,7 +73,7 @@ def replay(
     since: SinceTime = None,
     until: UntilTime = None,
     no_models: Annotated[
-        bool, typer.Option("--no-models", help="Rules alone: no model of events is trained on the way, which is faster.")
+        bool, typer.Option("--no-models", help="Rules only: no event model is trained, which is faster.")
     ] = False,
     files: Annotated[
         list[str] | None,
@@ -135,7 +135,7 @@ def _known_family(text: str | None) -> str | None:
 def _print_replay(out: Console, answer: ReplayAnswer) -> None:
     if answer.since is None or answer.until is None or answer.first is None or answer.last is None:
         if answer.partial_buckets:
-            out.print(f"Of {_count(answer.partial_buckets, 'bucket')} of events none was observed whole: too little to replay.")
+            out.print(f"Of {_count(answer.partial_buckets, 'bucket')} no complete bucket of events: too little to replay.")
         else:
             out.print("The site has neither a job that has ended nor counted events: there is no past to replay.")
         out.print("Next: stormpetrel ingest jobs FILE, or stormpetrel ingest events FILE")

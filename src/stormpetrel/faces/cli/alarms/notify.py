@@ -21,7 +21,7 @@ def send_test(
     route: Annotated[str | None, typer.Option("--route", help="Only this route; all if left out.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """Send a test message along each route and report what happened; exit code 1 if one was not taken."""
+    """Send a test message to each route and report the result; exit code 1 if one was not accepted."""
     with open_site(context, to_write=True) as site:
         receipt = try_routes(site, LOCAL, RouteTrial(route=route))
     emit(receipt, lambda out: _print_trials(out, receipt), as_json=as_json)
@@ -37,7 +37,7 @@ def list_messages(
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List messages and what became of each, the newest first."""
+    """List messages and their delivery state, the newest first."""
     with open_site(context) as site:
         answer = deliveries(site, LOCAL, DeliveryQuestion(incident=incident, limit=limit))
         zone = site.settings.site.time_zone
@@ -52,7 +52,7 @@ def _print_trials(out: Console, receipt: TrialReceipt) -> None:
 
 def _print_deliveries(out: Console, answer: DeliveryList, zone: str) -> None:
     if not answer.routes:
-        out.print("Nobody gets messages about incidents: site.toml has no [[notify.routes]].")
+        out.print("No one gets messages about incidents: site.toml has no [[notify.routes]].")
     elif not answer.deliveries:
         out.print(f"Nothing was sent so far. Routes: {', '.join(answer.routes)}. Try them: stormpetrel notify test")
     for line in answer.deliveries:

@@ -98,7 +98,7 @@ def _next_of_list(answer: IncidentList, *, everything: bool, narrowed: bool) -> 
     if not answer.incidents:
         if everything and not narrowed:
             return ["stormpetrel watch raises them. What it would have raised so far: stormpetrel alarms replay"]
-        return [] if everything else ["Also those that are over: stormpetrel alarms list --all"]
+        return [] if everything else ["Also resolved ones: stormpetrel alarms list --all"]
     newest = answer.incidents[0].id
     lines = [f"Show one: stormpetrel alarms show {newest}"]
     if (waiting := next((incident.id for incident in answer.incidents if incident.state == "open"), None)) is not None:

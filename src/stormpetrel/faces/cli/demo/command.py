@@ -60,12 +60,12 @@ def demo(
     folder: Annotated[Path, typer.Argument(help="Folder of the demo site.")] = Path("stormpetrel-demo"),
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Watch it and show it in the browser, or stop there.")] = True,
     speed: Annotated[
-        float, typer.Option("--speed", min=1.0, max=3600.0, help="How much faster its clock runs than ours.")
+        float, typer.Option("--speed", min=1.0, max=3600.0, help="How much faster its clock runs than real time.")
     ] = _SPEED,
     address: Annotated[str, typer.Option("--address", help="Where the dashboard answers.")] = "127.0.0.1:8050",
     as_json: Json = False,
 ) -> None:
-    """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
+    """Simulate a small cluster, learn from it, and watch it live in the browser. Run it again to continue."""
     with _open_or_create(folder, address) as site:
         _stop_clock(site, quiet=as_json)
         receipt = _ingest_live(site, quiet=as_json)

@@ -30,7 +30,7 @@ Format = Annotated[
     str | None,
     typer.Option("--format", help="Of the files: as for `ingest jobs`, or counts; detected if left out.", show_default=False),
 ]
-Zone = Annotated[str, typer.Option("--time-zone", help="By whose clock people worked there, such as Europe/Paris.")]
+Zone = Annotated[str, typer.Option("--time-zone", help="Time zone of the log's users, such as Europe/Paris.")]
 Outages = Annotated[
     Path | None,
     typer.Option(

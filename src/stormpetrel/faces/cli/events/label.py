@@ -31,7 +31,7 @@ def label(
     ] = None,
     end: Annotated[
         str | None,
-        typer.Argument(help="When it ended, or how long it lasted: 3h, 90m, 2d; left out: it lasts.", show_default=False),
+        typer.Argument(help="When it ended, or how long it lasted: 3h, 90m, 2d; without it, it is open.", show_default=False),
     ] = None,
     kind: Annotated[
         OutageKind | None,
@@ -90,7 +90,7 @@ def _check_options(ways: list[str], *, since: str | None, title: str, kind: Outa
 def _emit_kept(outage: OutageLabel, zone: str, *, as_json: bool) -> None:
     lines = [f"{plain(outage.uid)}: {_outage_text(outage, zone)}"]
     if outage.end is None:
-        lines.append(f"It lasts until you label its end: {_how_to_end(outage)}")
+        lines.append(f"It stays open until you label its end: {_how_to_end(outage)}")
     emit(
         outage.model_dump(mode="json", by_alias=True),
         "\n".join(lines),

@@ -26,7 +26,7 @@ def train(
         str | None,
         typer.Option(
             "--model",
-            help="combined, unsupervised, supervised or recurrent_forecast; events.model if left out.",
+            help="combined, unsupervised or supervised; events.model if left out.",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +71,7 @@ def _print_scoring(out: Console, scoring: EventScoring, zone: str) -> None:
     by = f"{plain(scoring.model)} version {scoring.version}"
     out.print(f"{scoring.scored:,} buckets scored by {by}, {scoring.alarms:,} of them alarms")
     if scoring.newest is None:
-        out.print("There is nothing to score yet. Take in events: stormpetrel ingest events --live")
+        out.print("There is nothing to score yet. Ingest events: stormpetrel ingest events --live")
         return
     state = "ALARM" if scoring.newest_alarm else "calm"
     score = "none" if scoring.newest_score is None else f"{scoring.newest_score:.3g}"
@@ -89,7 +89,7 @@ def _print_scoring(out: Console, scoring: EventScoring, zone: str) -> None:
         barely = ", barely above the threshold" if 1 <= times < _BARELY else ""
         labels = f" [{plain('; '.join(alarm.labels))}]" if alarm.labels else ""
         out.print(f"  {alarm_span(alarm, zone)}{barely}{labels}")
-        for finding in alarm.findings or ["nothing stands out by itself; the kinds together are unusual"]:
+        for finding in alarm.findings or ["no single kind stands out; the kinds together are unusual"]:
             out.print(f"    {plain(finding)}")
     out.print(f"Was the last one none? {label_command(alarms[-1], zone)}")
 

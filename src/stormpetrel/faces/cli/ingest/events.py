@@ -65,7 +65,7 @@ def ingest_events(
 
 def _drop(context: typer.Context, source: str, *, alone: bool, as_json: bool) -> None:
     if not alone:
-        raise UsageError("--drop stands alone.", hint="Drop first, then read: two commands.")
+        raise UsageError("--drop cannot be combined with other options.", hint="Drop first, then read: two commands.")
     with open_site(context, to_write=True) as site:
         receipt = drop_event_table(site, LOCAL, source)
     text = f"{plain(receipt.dropped)} is forgotten, {receipt.rows:,} rows. Buckets that were scored keep their score."

@@ -44,9 +44,7 @@ def ingest_jobs(
     year: Year = None,
     as_of: Annotated[
         str | None,
-        typer.Option(
-            "--as-of", help="When the records were true (ISO time); the file's own time if left out.", show_default=False
-        ),
+        typer.Option("--as-of", help="Time of the records (ISO); the file's modification time if left out.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -28,7 +28,7 @@ def ingest_traces(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Cut CPU traces into windows and keep them: from campaign files, or from a running Prometheus (--live)."""
+    """Cut CPU traces into windows and store them: from campaign files, or from a running Prometheus (--live)."""
     if bool(files) == live:
         raise UsageError(
             "Name campaign files to read, or --live, and not both.", hint="For example: stormpetrel ingest traces campaigns/"

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from stormpetrel_client.sbatch import split_words
 
 from stormpetrel.answers.jobs.check import check_request
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.schemas.job import JobCause, JobWhy, Waiting
 from stormpetrel.answers.schemas.predictions import Advice, ClusterFit, NeedOutlook, ScriptAnswer, Verdict, WaitOutlook
 from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.options import JobId, Json, LogOdds
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.site import open_site
@@ -22,7 +24,7 @@ from stormpetrel.jobs.advice.text import effect_text, job_facts, need_texts, wai
 from stormpetrel.jobs.prediction_text import percent, reason_text, verdict_text
 from stormpetrel.jobs.reasons import span
 from stormpetrel.records.units import format_memory
-from stormpetrel.sources.scripts.job_script import read_job_script
+from stormpetrel.sources.scripts.job_script import JobRequest, parse_job_script, read_job_script
 
 _SHOWN_REASONS = 5
 _BAR = 30
@@ -32,7 +34,10 @@ CANNOT_RUN = 4  # exit code: the cluster cannot run the script as it stands
 
 def check(
     context: typer.Context,
-    script: Annotated[Path, typer.Argument(help="A job script (#SBATCH, #PBS) or an HTCondor submit file.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="[--] SCRIPT", help="A job script, or an HTCondor submit file; after --, options as for sbatch."),
+    ],
     user: Annotated[
         str | None, typer.Option("--user", help="Whose job it will be; you, if left out.", show_default=False)
     ] = None,
@@ -47,7 +52,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check a job script before it is submitted: can the cluster run it, how likely is it to fail, why, and what to change."""
-    request = read_job_script(script, kind=kind)
+    request = _request(words, kind)
     with open_site(context) as site:
         answer = check_request(site, LOCAL, request, user=user or getpass.getuser(), folder=str(Path.cwd()), now=site.now())
     emit(answer.model_dump(mode="json"), lambda out: _print_check(out, answer, log_odds=log_odds), as_json=as_json)
@@ -55,6 +60,16 @@ def check(
         raise typer.Exit(CANNOT_RUN)
     if fail_above is not None and answer.risk is not None and answer.risk > fail_above:
         raise typer.Exit(ABOVE)
+
+
+def _request(words: list[str], kind: str | None) -> JobRequest:
+    """Return what the words after `check` ask for: a script, options of sbatch before it, or a wrapped command."""
+    options, script, wrap = split_words(words)
+    if wrap is not None:
+        return parse_job_script(f"#!/bin/sh\n{wrap}\n", name="wrap", kind="slurm", arguments=options)
+    if script is None:
+        raise UsageError("Which script?", hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh")
+    return read_job_script(Path(script), kind=kind, arguments=options)
 
 
 def why(
@@ -117,7 +132,7 @@ def _print_why(out: Console, answer: JobWhy, *, log_odds: bool) -> None:
 def _print_fit(out: Console, fit: ClusterFit) -> None:
     """Print what the cluster cannot run, and what it could run later; one line where all is well."""
     if fit.can_run is False:
-        out.print("\nThe cluster cannot run it as it stands:")
+        out.print("\nThe cluster cannot run it as submitted:")
     elif fit.problems:
         out.print("\nIt would have to wait:")
     elif fit.can_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from stormpetrel.answers.schemas.job_evaluation import (
     EvaluationQuestion,
+    FirstDaysEvaluation,
     ForecastFigures,
     JobEvaluation,
     PublishedEvaluation,
@@ -20,6 +22,7 @@ from stormpetrel.answers.schemas.job_evaluation import (
     WeekFigures,
 )
 from stormpetrel.answers.schemas.job_needs import NeedsQuestion, WaitQuestion
+from stormpetrel.answers.studies.first_days import evaluate_first_days
 from stormpetrel.answers.studies.job_evaluation import JobInput, evaluate_forecasts, evaluate_published, table_line
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input
@@ -40,9 +43,11 @@ from stormpetrel.figures.quality import (
 )
 from stormpetrel.jobs.evaluation import MODEL, Evaluation, MomentResult, split_quality
 from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.prior.first_days import STARTS
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne
 
 _SAMPLE: Final = 2000
+_FORECASTERS: Final = {"user_rate": "user's rate so far", "prior": "prior", "blend": "prior and own", "own": "own alone"}
 
 
 def evaluate(
@@ -68,15 +73,19 @@ def evaluate(
         float | None, typer.Option("--missed-cost", min=0, help="Wrong flags that one missed failure is worth; 0: best F1.")
     ] = None,
     flags_per_day: Annotated[
-        float | None, typer.Option("--flags-per-day", min=0, help="Flags a day that are promised; 0: as many as usual.")
+        float | None, typer.Option("--flags-per-day", min=0, help="Budget of flags a day; 0: as many as usual.")
     ] = None,
     needs: Annotated[
-        str | None, typer.Option("--needs", help="Judge what jobs would have been given instead: memory or time.")
+        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time or cpus.")
     ] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Judge forecasts of how long jobs wait instead.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Evaluate forecasts of waits instead.")] = False,
+    new_site: Annotated[
+        bool, typer.Option("--first-days", help="Evaluate a new site's first days instead: the prior on logs it has not seen.")
+    ] = False,
+    starts: Annotated[int, typer.Option("--starts", min=1, help="With --first-days: starting days drawn of each log.")] = STARTS,
     seed: Seed = 0,
     workers: Workers = 1,
     plot: Plot = None,
@@ -87,10 +96,13 @@ def evaluate(
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Known: time, rolling, seed.")
     recalibrate = recalibrate or missed_cost is not None or flags_per_day is not None
     if recalibrate and protocol == "seed":
-        raise UsageError(
-            "The published protocol has no order of time to recalibrate in.", hint="Take --protocol time or rolling."
-        )
+        raise UsageError("The published protocol has no order of time to recalibrate in.", hint="Use --protocol time or rolling.")
     check_options(needs, rows, wait=wait, protocol=protocol)
+    if new_site:
+        read = partial(read_input, context.obj, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since)
+        inputs = {Path(file).name: read([file], quiet=as_json) for file in files or ()} or {"site": read(None, quiet=as_json)}
+        _evaluate_first_days(inputs, seed, starts, as_json=as_json)
+        return
     data = read_input(
         context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
@@ -147,6 +159,26 @@ def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | No
         plot=plot,
         draw=lambda path: _draw_published(path, list(tables.values())),
     )
+
+
+def _evaluate_first_days(inputs: dict[str, JobInput], seed: int, starts: int, *, as_json: bool) -> None:
+    with step_spinner(quiet=as_json) as progress:
+        answer = evaluate_first_days(inputs, seed=seed, starts=starts, progress=progress)
+    emit(answer, lambda out: _print_first_days(out, answer), as_json=as_json)
+
+
+def _print_first_days(out: Console, answer: FirstDaysEvaluation) -> None:
+    out.print(f"A site that knows nothing of its past, at submission; the prior: {answer.prior}. Means over starting days.")
+    for log in answer.logs:
+        out.print(f"\n{plain(log.log)}: {log.jobs:,} jobs, {log.failures:,} failed")
+        out.print(f"  {'first days':<12}{'starts':>7}{'jobs':>9}" + "".join(f"{label:>20}" for label in _FORECASTERS.values()))
+        for period in log.periods:
+            cells = (f"{period.roc_auc[name]:.3f} / {period.log_loss[name]:.3f}" for name in _FORECASTERS)
+            line = "".join(f"{cell:>20}" for cell in cells)
+            out.print(f"  {period.days:<12}{period.starts:>7}{period.jobs:>9,}{line}")
+    out.print("\nROC area / log loss in nats.")
+    for note in answer.notes:
+        out.print(plain(note))
 
 
 def _print_published(out: Console, answer: PublishedEvaluation) -> None:

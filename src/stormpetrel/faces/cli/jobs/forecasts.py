@@ -12,7 +12,7 @@ from rich.console import Console
 from stormpetrel.answers.jobs.one_job import ENOUGH_REASONS
 from stormpetrel.answers.jobs.predictions import predict_jobs
 from stormpetrel.answers.jobs.why import explain_job
-from stormpetrel.answers.schemas.predictions import Advice, JobForecast, Reason, Verdict
+from stormpetrel.answers.schemas.predictions import Advice, JobForecasts, Reason, Verdict
 from stormpetrel.answers.schemas.registry import TrainingReceipt
 from stormpetrel.answers.site.registry import train_jobs
 from stormpetrel.answers.viewer import LOCAL
@@ -73,29 +73,31 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast which of the jobs that wait or run now will fail, most likely first."""
+    """Forecast which pending and running jobs will fail, highest risk first."""
     with open_site(context) as site:
         moment = moments_of(at)[0] if at else None
-        forecasts = predict_jobs(site, LOCAL, moment=moment, last=last, now=site.now()).forecasts
+        answer = predict_jobs(site, LOCAL, moment=moment, last=last, now=site.now())
     emit(
-        [forecast.model_dump(mode="json") for forecast in forecasts],
-        lambda out: _print_forecasts(out, forecasts),
+        [forecast.model_dump(mode="json") for forecast in answer.forecasts],
+        lambda out: _print_forecasts(out, answer),
         as_json=as_json,
     )
 
 
-def _print_forecasts(out: Console, forecasts: Sequence[JobForecast]) -> None:
-    if not forecasts:
-        out.print("No job waits or runs. Read the latest (stormpetrel ingest jobs --live), or add --last 20.")
+def _print_forecasts(out: Console, answer: JobForecasts) -> None:
+    if not answer.forecasts:
+        out.print("No job is pending or running. Read the latest (stormpetrel ingest jobs --live), or add --last 20.")
         return
     out.print(f"  {'job':<14}{'user':<14}{'start':<21}{'at':<8}{'risk of failing':>15}")
-    for job in forecasts:
+    for job in answer.forecasts:
         start = f"{job.start_time:%Y-%m-%d %H:%M:%S}" if job.start_time else "waiting"
         out.print(
             f"  {plain(job.job):<14}{plain(job.user or '?')[:13]:<14}{start:<21}{job.at:<8}"
             f"{percent(job.risk):>15}  {'flagged; ' if job.flagged else ''}{failure_text(job.likeliest)}"
             f"{'' if job.known else '  (new here: I do not know)'}"
         )
+    for note in answer.notes:
+        out.print(note)
 
 
 def explain(

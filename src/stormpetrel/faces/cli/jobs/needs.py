@@ -17,7 +17,7 @@ from stormpetrel.faces.cli.progress import step_spinner
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.spreadsheet import without_formulas
 
-RESOURCES: Final = ("memory", "time")
+RESOURCES: Final = ("memory", "time", "cpus")
 _LABELS: Final = {
     "request": "users' requests",
     "max_of_last": "max of last × 1.2",
@@ -32,7 +32,7 @@ def check_options(needs: str | None, rows: Path | None, *, wait: bool, protocol:
     if needs is not None and needs not in RESOURCES:
         raise UsageError(f"Unknown resource {needs!r} for --needs.", hint=f"Known: {', '.join(RESOURCES)}.")
     if rows is not None and needs is None:
-        raise UsageError("--rows writes what --needs judged.", hint="Add --needs memory or --needs time.")
+        raise UsageError("--rows writes what --needs judged.", hint="Add --needs memory, --needs time or --needs cpus.")
     if needs is not None and wait:
         raise UsageError("--needs and --wait are two evaluations.", hint="Ask for one at a time.")
     if (needs is not None or wait) and protocol == "seed":

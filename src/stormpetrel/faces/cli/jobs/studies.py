@@ -112,7 +112,7 @@ def features(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the features: which go with failing, which move the forecast, and which can go."""
+    """Rank the features by correlation with failure and by effect on the forecast."""
     data = read_input(
         context, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
@@ -177,7 +177,7 @@ def waste(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Add up the core-hours that failed jobs held, and what cancelling early would have saved."""
+    """Add up the core-hours lost to failed jobs, and what cancelling early would have saved."""
     if tau is not None and not policy:
         raise UsageError("--tau is a threshold of the cancel policy.", hint="Add --policy.")
     data = read_input(

@@ -57,7 +57,7 @@ def fit(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Learn a workload: when jobs come, in which order, and what they request; names of users are not kept."""
+    """Learn a workload: when jobs come, in which order, and what they request; user names are not stored."""
     settings = {"epochs": epochs, "device": device, "fewest_jobs": fewest, "epsilon": epsilon}
     if target is None:
         _refuse_for_site(files, since, skip)
@@ -82,7 +82,7 @@ def fit(
 def _refuse_for_site(files: list[str] | None, since: str | None, skip: int) -> None:
     """Where there is no -o the model goes to the site, which learns from its own jobs."""
     if files:
-        raise UsageError("The model of these files has no place to go.", hint="Add -o MODEL, a new folder.")
+        raise UsageError("No folder for the model.", hint="Add -o MODEL, a new folder.")
     if since or skip:
         raise UsageError(
             "The model of a site learns from all of its jobs.", hint="Leave out --since and --skip, or add -o MODEL."

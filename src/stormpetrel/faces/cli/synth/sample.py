@@ -66,12 +66,12 @@ def sample(
     start: Annotated[
         str | None, typer.Option("--start", help="First day (2027-01-01); that of the log if left out.", show_default=False)
     ] = None,
-    users: Annotated[float, typer.Option("--users", help="How many times as many users.")] = 1.0,
-    gpu_jobs: Annotated[float, typer.Option("--gpu-jobs", help="How many times as large a share of jobs with a GPU.")] = 1.0,
+    users: Annotated[float, typer.Option("--users", help="Multiple of the log's users.")] = 1.0,
+    gpu_jobs: Annotated[float, typer.Option("--gpu-jobs", help="Multiple of the log's share of GPU jobs.")] = 1.0,
     group: Annotated[
-        str | None, typer.Option("--group", help="Only this group of users (`synth fit` names them).", show_default=False)
+        str | None, typer.Option("--group", help="Only this group of users (`synth fit` lists them).", show_default=False)
     ] = None,
-    years_on: Annotated[float, typer.Option("--years-on", help="So many years later, at the growth of the log.")] = 0.0,
+    years_on: Annotated[float, typer.Option("--years-on", help="This many years later, at the growth of the log.")] = 0.0,
     schedule: Annotated[
         bool, typer.Option("--schedule", help="Also start and wait, from a scheduler (first come, first served; EASY backfill).")
     ] = False,
@@ -90,7 +90,7 @@ def sample(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Generate new jobs like those that a model has learnt from; user, group and account names are new."""
+    """Generate new jobs like those a model was fitted on; user, group and account names are new."""
     kind = format_of(target, form)
     if target is None and kind != "csv":
         raise UsageError(f"Only CSV is printed, not {kind}.", hint="Add -o FILE.")

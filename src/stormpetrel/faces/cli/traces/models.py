@@ -88,14 +88,14 @@ def _print_scores(out: Console, receipt: ScoringReceipt) -> None:
     if receipt.other_length:
         out.print(f"{receipt.other_length:,} windows are of another length or step than the model sees, and were left out.")
     if not receipt.nodes:
-        out.print("There is nothing to show yet. Take in traces: stormpetrel ingest traces --live")
+        out.print("There is nothing to show yet. Ingest traces: stormpetrel ingest traces --live")
         return
     _print_tables(out, abnormal_tables(receipt), receipt)
     out.print("Next: stormpetrel traces diagnose, or the page Nodes and traces of stormpetrel serve")
 
 
 def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -> None:
-    """Show where the windows of each job type lie on the map of the model."""
+    """Show the windows of each job type on the map of the model."""
     windows = _scored(context)
     answer = trace_map(windows, with_points=as_json)
     tables = [map_table(answer.job_types)]
@@ -110,7 +110,7 @@ def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -
 
 
 def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_json: Json = False) -> None:
-    """Say what odd nodes do, who lies near Bad IO or in a region that somebody named, and past windows like these."""
+    """Explain unusual nodes, list jobs near Bad IO or in a named region, and show similar past windows."""
     with open_site(context) as site:
         windows = scored_windows(site, LOCAL)
         model = windows.model
@@ -131,7 +131,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
         for finding in (answer.findings or [])[:top]:
             out.print(plain(f"{finding.sentence} (UTC; {rarity(finding.score)} calm windows)"))
         if answer.findings == []:
-            out.print("No node does what calm nodes of this site do not do.")
+            out.print("No node is unusual compared with normal nodes of this site.")
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
             out.print(plain(row.sentence))
         _print_tables(out, tables, answer)
@@ -149,6 +149,6 @@ def _print_tables(out: Console, tables: Iterable[Table], answer: TraceModelAnswe
         show_table(out, table)
     if answer.shipped:
         out.print(
-            "These are scores of the shipped encoder, which has learnt simulated jobs, not this site's."
+            "These are scores of the shipped encoder, which was trained on simulated jobs, not on this site's."
             " Train one on what is normal here: stormpetrel traces train"
         )

@@ -21,7 +21,7 @@ from stormpetrel.records.regions import RegionScope
 
 def label(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="What the trouble is called: any name.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the problem.", show_default=False)],
     job_type: Annotated[
         str | None, typer.Option("--type", help="All windows of this job type, now and later.", show_default=False)
     ] = None,
@@ -31,9 +31,9 @@ def label(
     until: UntilTime = None,
     as_json: Json = False,
 ) -> None:
-    """Name a trouble by windows that show it: windows like them raise the name, and none of them is learnt as normal."""
+    """Name a problem by windows that show it: similar windows are reported by that name and never learnt as normal."""
     if job_type is None and job is None and node is None:
-        raise UsageError("Which windows?", hint="Say --type, --job, or --node with --since and --until.")
+        raise UsageError("Which windows?", hint="Use --type, --job, or --node with --since and --until.")
     with open_site(context, to_write=True) as site:
         zone = site.settings.site.time_zone
         first, last = parse_site_time(since, zone, "--since"), parse_site_time(until, zone, "--until")
@@ -50,14 +50,14 @@ def label(
 
 def regions(
     context: typer.Context,
-    remove: Annotated[str | None, typer.Option("--remove", help="Take back what was named so.", show_default=False)] = None,
+    remove: Annotated[str | None, typer.Option("--remove", help="Remove the region of this name.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """List the troubles that people have named, or take one back."""
+    """List the named problems, or remove one."""
     if remove is not None:
         with open_site(context, to_write=True) as site:
             receipt = remove_regions(site, LOCAL, remove)
-        emit(receipt, f"{plain(remove)} is no known region any more.", as_json=as_json)
+        emit(receipt, f"{plain(remove)} is no longer a known region.", as_json=as_json)
         return
     with open_site(context) as site:
         answer = list_regions(site, LOCAL)

@@ -67,14 +67,14 @@ from stormpetrel.traces.study import StudyPlan, TraceStudy, run_study
 
 Keep = Annotated[
     Path | None,
-    typer.Option("--keep", help="Keep the trained models in this folder, and use those that it holds.", show_default=False),
+    typer.Option("--keep", help="Store the trained models in this folder, and reuse those in it.", show_default=False),
 ]
 
 Faults = Annotated[
     list[str] | None,
     typer.Option(
         "--faults",
-        help="A fault of others to judge the detector on, in addition to the bench; importing the module runs it.",
+        help="Your own fault to judge the detector on, in addition to the built-in ones; importing the module executes it.",
         metavar="MODULE:NAME",
         show_default=False,
     ),
@@ -82,7 +82,7 @@ Faults = Annotated[
 Scores = Annotated[
     Path | None, typer.Option("--scores", help="Write every score of every window to this CSV file.", show_default=False)
 ]
-Bench = Annotated[bool, typer.Option("--bench/--no-bench", help="Judge the detector on the bench of faults.")]
+Bench = Annotated[bool, typer.Option("--bench/--no-bench", help="Judge the detector on the built-in faults.")]
 FaultCells = dict[str, dict[str, dict[str, FaultFigures]]]
 
 
@@ -225,7 +225,7 @@ def sampling(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Advise how often to scrape and how long windows should be, by the rhythm of job types and their separation."""
+    """Recommend a scrape interval and a window length, from the spectra of job types and their separation."""
     with share_spinner(quiet=as_json) as progress:
         traces = _traces(paths, simulated, nodes, threads, minutes, seed)
         study = study_sampling(traces, window_s=window, seed=seed, progress=progress)

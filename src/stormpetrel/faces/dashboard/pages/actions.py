@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-_LEAD: Final = "What may be done to jobs and nodes by itself, what it would have saved and lost, and what was done."
+_LEAD: Final = "Automatic actions on jobs and nodes: the policies, what they would have saved and lost, and what was done."
 _MODES: Final = {"all": "All", "live": "Armed policies", "person": "People", "dry": "Dry runs"}
 _MOST: Final = 500
-_NO_POLICY: Final = ("There is no policy: nothing is done by itself.", "Policies stand in site.toml: [[actions.policies]].")
+_CANCEL_BY: Final = {"nobody": "nobody", "admins": "administrators", "owners": "owners and administrators"}
+_NO_POLICY: Final = ("There is no policy: nothing is automatic.", "Policies are set in site.toml: [[actions.policies]].")
 
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
@@ -93,9 +94,9 @@ def _form(viewer: Viewer) -> list[Component]:
     if not viewer.is_admin or MANAGE not in viewer.scopes:
         return []
     why = dcc.Input(id="actions-why", type="text", value="", maxLength=LONGEST_WHY, className="input", autoComplete="off")
-    label = html.Label("Why, for those who come after you", htmlFor="actions-why", className="field-label")
+    label = html.Label("Why, for other administrators", htmlFor="actions-why", className="field-label")
     stop = html.Button("Stop all actions", id="actions-off", type="button", className="button button-danger")
-    go_on = html.Button("Let actions go on", id="actions-on", type="button", className="button")
+    go_on = html.Button("Allow actions again", id="actions-on", type="button", className="button")
     message = html.P(id="actions-message", className="small soft", role="status")
     buttons = html.Div([stop, go_on], className="incident-acts")
     return [card("The switch", html.Div([label, why], className="field"), buttons, message)]
@@ -107,13 +108,13 @@ def _policies(live: LiveSite, status: ActionsStatus) -> list[Component]:
     if not status.switch.on:
         since = f" since {format_time(status.switch.at, zone)}" if status.switch.at else ""
         by = f" by {status.switch.by}" if status.switch.by else ""
-        what = f"Acting is switched off{since}{by}: nothing is done."
+        what = f"Actions are switched off{since}{by}: nothing is done."
         parts.append(notice(what, status.switch.why, kind="warning"))
     figures = stats(
         stat("Switch", "on" if status.switch.on else "off", tone="" if status.switch.on else "bad"),
         stat("Acts in the last hour", f"{status.in_last_hour:,}", f"of {status.per_hour:,} for all policies together"),
         stat("Armed policies", f"{sum(policy.armed for policy in status.policies):,}", f"of {len(status.policies):,}"),
-        stat("Cancelled from here by", status.cancel_by, "jobs, with a login"),
+        stat("Who may cancel jobs here", _CANCEL_BY[status.cancel_by], "set by actions.cancel_by"),
     )
     return [*parts, figures, *(_ledger(status.policies) if status.policies else [notice(*_NO_POLICY)])]
 
@@ -160,7 +161,7 @@ def _acts(live: LiveSite, viewer: Viewer, mode: str) -> list[Component]:
     only: Any = None if mode == "all" else mode
     acts = list_acts(live.site, viewer, ActQuestion(mode=only, limit=_MOST)).acts
     if not acts:
-        return [notice("Nothing was decided or done.", ""), as_of(live, live.now())]
+        return [notice("No decisions and no actions so far.", ""), as_of(live, live.now())]
     columns = (
         TableColumn("decided", "Decided", width=165),
         TableColumn("action", "Act", width=100),
@@ -171,9 +172,9 @@ def _acts(live: LiveSite, viewer: Viewer, mode: str) -> list[Component]:
         TableColumn("why", "Answer", width=200, grow=420, wraps=True),
     )
     rows = [_act_row(live, act) for act in acts]
-    whose = "" if viewer.is_admin else "These are the acts on your own jobs."
+    whose = "" if viewer.is_admin else "These are the actions on your own jobs."
     table = sortable_table("actions-table", columns, rows, label="Acts", most_px=640, row_px=56)
-    return [card("What was decided and done", table), as_of(live, live.now(), whose)]
+    return [card("Decisions and actions", table), as_of(live, live.now(), whose)]
 
 
 def _act_row(live: LiveSite, act: ActLine) -> dict[str, Any]:

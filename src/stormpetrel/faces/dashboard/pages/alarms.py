@@ -44,11 +44,11 @@ _ACTS: Final = {
     "note": "Keep the note",
 }  # fmt: skip
 _HINTS: Final = {
-    "acknowledge": "I look after it",
+    "acknowledge": "I am working on it",
     "confirm": "It is one",
-    "dismiss": "It is none: it is over, and what is like it is not raised again",
-    "withdraw": "Take back the verdict that stands, with what it taught",
-    "note": "Only what is written here",
+    "dismiss": "False alarm: it is resolved, and similar ones are not raised again",
+    "withdraw": "Withdraw the verdict, with its effects",
+    "note": "Only add this note",
 }
 _DONE: Final = {
     "acknowledge": "Acknowledged.", "confirm": "Confirmed.", "dismiss": "Dismissed.", "withdraw": "The verdict is withdrawn.",
@@ -57,9 +57,9 @@ _DONE: Final = {
 
 
 _NOTHING: Final = {  # what is shown where there is nothing to list, and where to look
-    "open": ("There is no open incident.", "Those that are over: All."),
+    "open": ("There is no open incident.", "Resolved ones: All."),
     "all": ("There is no incident.", "The watch raises them: stormpetrel watch"),
-    "quiet": ("No incident is like a dismissed one.", "What is dismissed is not raised again."),
+    "quiet": ("No incident is like a dismissed one.", "Incidents similar to dismissed ones are not raised again."),
 }
 
 
@@ -190,7 +190,7 @@ def _changes(live: LiveSite, lines: list[IncidentLine]) -> list[Component]:
         return []
     columns = (TableColumn("number", "No.", "link"), TableColumn("title", "What"), TableColumn("change", "What has changed"))
     rows = [{**row, "change": line.change} for row, line in zip(incident_rows(live, lines), lines, strict=True)]
-    hint = "Something new at the site explains these: they are listed apart from what is unusual."
+    hint = "Something new at the site explains these: they are listed separately."
     table = text_table(columns, rows, caption="Incidents that a change explains")
     return [card("Changes, not anomalies", html.P(hint, className="soft small"), table, id="alarms-changes")]
 

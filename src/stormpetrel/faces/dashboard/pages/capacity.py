@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-_LEAD: Final = "What is requested of the cluster week by week, how that grows, and when the queue will hurt."
-_NOTHING: Final = "Take jobs in: stormpetrel ingest jobs, or events: stormpetrel ingest events. Weeks count once they are over."
+_LEAD: Final = "The requested load week by week, its growth, and when waits will become long."
+_NOTHING: Final = "Ingest jobs: stormpetrel ingest jobs, or events: stormpetrel ingest events. Weeks count once they are over."
 _TONES: Final = {
     Outlook.ALREADY: ("▲", "Hurts already", "chip-fail", "health-problem"),
     Outlook.DATED: ("◆", "Will hurt", "chip-wait", "health-warning"),
@@ -56,7 +56,7 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
     return html.Div(
         [
             page_head("Capacity", _LEAD),
-            controls(field("Cores or slots that there are", written)),
+            controls(field("Cores or slots of the cluster", written)),
             *fill(_filling(live), viewer, query),
         ]
     )
@@ -81,7 +81,7 @@ def cores_of(text: str | None) -> tuple[float | None, str]:
         cores = 0.0
     if 1 <= cores <= MOST_CORES:
         return cores, ""
-    return None, f"“{text[:20]}” is no number of cores; write it as 4096."
+    return None, f"“{text[:20]}” is not a number of cores; write it as 4096."
 
 
 def _filling(live: LiveSite) -> Filling:
@@ -110,7 +110,7 @@ def _body(live: LiveSite, answer: Capacity) -> list[Component]:
         *([_waits(answer)] if answer.waits else []),
         *([_groups(answer)] if answer.groups else []),
         *([_reasons(answer)] if answer.reasons else []),
-        as_of(live, answer.as_of, "" if answer.in_full else "What groups ask for is shown to administrators."),
+        as_of(live, answer.as_of, "" if answer.in_full else "The load of each group is shown to administrators."),
     ]
 
 
@@ -121,7 +121,7 @@ def _head(answer: Capacity) -> Component:
 
 
 def _reasons(answer: Capacity) -> Component:
-    return card("What this rests on", html.Ul([html.Li(text) for text in answer.reasons], className="cluster-findings"))
+    return card("Data behind this", html.Ul([html.Li(text) for text in answer.reasons], className="cluster-findings"))
 
 
 def _figures(answer: Capacity) -> Component:
@@ -151,19 +151,19 @@ def _signed(share: float | None) -> str:
 
 
 def _knee_hint(answer: Capacity) -> str:
-    return "learnt from this site's past" if answer.knee_learnt else "a rule of thumb: the past does not tell"
+    return "learnt from this site's history" if answer.knee_learnt else "a rule of thumb: too little history"
 
 
 def _load(answer: Capacity) -> Component:
     figure = load_figure(answer)
     figure.update_layout(title=None)
     figure.update_xaxes(title_text=None)
-    summary = f"{answer.unit.capitalize()} handed in each week" + (
+    summary = f"{answer.unit.capitalize()} submitted each week" + (
         ", the line through them, and half a year to come." if answer.growth is not None else "."
     )
     return card(
         "Load by week",
-        html.P(f"{summary} The week that is not over is left out.", className="soft small"),
+        html.P(f"{summary} The current week is left out.", className="soft small"),
         plot("capacity-load", figure, summary, height=420),
         numbers("The numbers of this figure", _week_table(answer)),
     )
@@ -198,8 +198,8 @@ _COUNTS: Final = {"jobs": "Submitted", "started": "Started", "ended": "Ended"}
 def _waits(answer: Capacity) -> Component:
     figure = wait_figure(answer)
     figure.update_layout(title=None)
-    summary = "How long people waited who came while so much was in use."
-    how = " Estimated: the queue, divided by the pace at which jobs started that day." if answer.waits_are_estimates else ""
+    summary = "Wait by the utilisation at submission."
+    how = " Estimated: the queue, divided by the rate of starts that day." if answer.waits_are_estimates else ""
     return card(
         "Wait against utilisation",
         html.P(f"{summary}{how} Only where there was a day of such hours or more.", className="soft small"),
@@ -231,7 +231,7 @@ def _groups(answer: Capacity) -> Component:
         TableColumn("group", by.capitalize(), "text", 190),
         TableColumn("load", f"{answer.unit.capitalize()} a week", "number", 170),
         TableColumn("share", "Share", "percent", 110),
-        TableColumn("growth", "Growth a week", "percent", 150, "Empty where it was there in too few weeks"),
+        TableColumn("growth", "Growth a week", "percent", 150, "Empty if there are too few weeks"),
         TableColumn("growth_low", "At least", "percent", 120, "Nine times out of ten"),
         TableColumn("growth_high", "At most", "percent", 120, "Nine times out of ten"),
     )

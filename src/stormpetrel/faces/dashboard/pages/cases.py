@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-_LEAD: Final = "The cases whose answer teaches most: where the models are undecided, and much is like it."
+_LEAD: Final = "The cases whose answer helps the models most: where they are undecided, and many cases are similar."
 _ANSWERS: Final = {"confirm": "Real trouble", "dismiss": "No trouble"}
 _FAMILIES: Final = {"jobs": "job records", "traces": "CPU windows", "events": "events", "system": "the system"}
 
@@ -35,9 +35,12 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
     """The page of a link."""
     message = html.P(id="cases-message", className="small soft", role="status")
     last = dcc.Store(id="cases-last")
-    undo = html.Button("Take the last answer back", id="cases-undo", type="button", className="button", disabled=True)
+    undo = html.Button("Withdraw the last answer", id="cases-undo", type="button", className="button", disabled=True)
     head = page_head("Cases to judge", _LEAD)
-    return html.Div([head, html.Div([message, undo]), last, *fill(_filling(live), viewer, query)], className="cases-page")
+    return html.Div(
+        [head, html.Div([message, undo], className="cases-undo"), last, *fill(_filling(live), viewer, query)],
+        className="cases-page",
+    )
 
 
 def register(app: Dash, live: LiveSite) -> None:
@@ -78,7 +81,7 @@ PAGE: Final = DashboardPage("/cases", "Cases", 2, layout, register, heading="Clu
 
 def _case(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_CASE:
-        raise UsageError("This is no case.", hint="Load the page again.")
+        raise UsageError("This is not a known case.", hint="Load the page again.")
     return value
 
 

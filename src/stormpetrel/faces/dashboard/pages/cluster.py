@@ -107,7 +107,7 @@ def question(live: LiveSite, query: Mapping[str, str]) -> tuple[ClusterQuestion,
         text = query.get(name, "")
         edges[name] = moment_of(text, zone, end_of_day=name == "to")
         if text and edges[name] is None:
-            problems.append(f"“{text[:40]}” is no date; write it as 2026-03-02 or 2026-03-02T14:00.")
+            problems.append(f"“{text[:40]}” is not a date; write it as 2026-03-02 or 2026-03-02T14:00.")
     since, until = edges["from"], edges["to"]
     if since is not None and until is not None and since >= until:
         problems.append("“From” is after “To”; swap them.")

@@ -64,7 +64,7 @@ def _what(bucket: ClusterBucketDetail) -> list[Component]:
     """The findings of a bucket as text."""
     if bucket.gap is not None:
         why = f" {bucket.gap}" if bucket.gap else ""
-        return [html.P([status_chip("○", "No data", "chip-wait"), f" This time was not seen whole.{why}"])]
+        return [html.P([status_chip("○", "No data", "chip-wait"), f" The data of this time are incomplete.{why}"])]
     score, threshold = bucket.score, bucket.threshold
     if score is None and not bucket.alarm:
         verdict: list[Any] = [status_chip("○", "Not judged", "chip-wait")]
@@ -108,7 +108,7 @@ def _where(bucket: ClusterBucketDetail) -> Component:
     """The chosen kind at each site, host, group and node, next to what is usual there."""
     title = html.H3(f"Where: {bucket.kind}")
     if not bucket.where:
-        return html.Div([title, html.P("The sources do not tell where this happened.", className="soft")])
+        return html.Div([title, html.P("The sources do not say where this happened.", className="soft")])
     text = "Against what is usual: the share that each had in the week before. The largest change comes first."
     parts: list[Any] = [title, html.P(text, className="soft small")]
     now = f"in this {length((bucket.end - bucket.start) // timedelta(seconds=1)).removeprefix('1 ')}"

@@ -80,7 +80,7 @@ def score(live: LiveSite, period: ClusterPeriod, arrays: ClusterArrays) -> Compo
     summary = (
         "How unusual each bucket was, against the threshold above which there is an alarm; outages and maintenance above it."
     )
-    hint = f"Scores above five times the threshold stand at the edge as ▲. Times are {zone}. A click shows that bucket below."
+    hint = f"Scores above five times the threshold are drawn at the edge as ▲. Times are {zone}. A click shows that bucket below."
     return card(
         "Score and alarms",
         html.P(f"{summary} {hint}", className="soft small"),
@@ -89,9 +89,9 @@ def score(live: LiveSite, period: ClusterPeriod, arrays: ClusterArrays) -> Compo
 
 
 def counts(live: LiveSite, period: ClusterPeriod, arrays: ClusterArrays) -> list[Component]:
-    """The count of each kind in each bucket, in the band in which 99 % of calm counts lie."""
+    """The count of each kind in each bucket, with the band of 99 % of normal counts."""
     figure, forecast = counts_over_time(arrays, period, live.settings.site.time_zone), has_forecast(arrays)
-    band = "in the band in which 99 % of calm counts lie" if forecast else "without a forecast"
+    band = "with the band of 99 % of normal counts" if forecast else "without a forecast"
     bucket = length(period.bucket_s).removeprefix("1 ")
     summary = f"Events of each kind per {bucket}, {band}. Hatched is time without data; zero is zero."
     hint = "Triangles are counts of an alarm outside of the band. A click shows that bucket below."
@@ -108,7 +108,7 @@ def background(live: LiveSite, period: ClusterPeriod, arrays: ClusterArrays) -> 
         return []
     figure, names = drawing
     summary = f"{', '.join(names)}: the mean of each {length(period.bucket_s).removeprefix('1 ')}, with alarms and outages."
-    text = f"{summary} They help to understand an alarm; the alarm itself is made of the events."
+    text = f"{summary} They help to understand an alarm; the alarm itself comes from the events."
     shown = plot("cluster-background", figure, summary, height=background_height(len(names)))
     return [card("Background", html.P(text, className="soft small"), shown)]
 
@@ -148,7 +148,7 @@ def outage_table(live: LiveSite, period: ClusterPeriod, link: PageLink) -> Compo
     )
     rows = [_outage_row(live, outage, link) for outage in period.outages[:_MOST_ROWS]]
     if not rows:
-        hint = " Label one: stormpetrel events label, or let Grafana or a calendar tell." if period.in_full else ""
+        hint = " Label one: stormpetrel events label, or use Grafana or a calendar." if period.in_full else ""
         return card("Outages and maintenance", html.P(f"None was reported in this time.{hint}", className="soft"))
     table = _with_a_digit(sortable_table("cluster-outages", columns, rows, label="Outages and maintenance", most_px=380), "delay")
     return card("Outages and maintenance", html.P("The newest first.", className="soft small"), table)

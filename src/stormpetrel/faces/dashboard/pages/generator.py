@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from stormpetrel.answers.workload.workload import WorkloadBoard
 
 _LEAD: Final = (
-    "Jobs like those of this site, but nobody's: to try a scheduler, to size a machine, to share with others. "
-    "A generator learns how people here work, and makes as many new jobs as you like."
+    "Synthetic jobs like those of this site: to test a scheduler, to size a machine, to share with others. "
+    "A generator learns how users here work, and generates any number of new jobs."
 )
-_NOT_YOURS: Final = "A generator learns from everybody's jobs, so this page is for administrators."
+_NOT_YOURS: Final = "A generator learns from all users' jobs, so this page is for administrators."
 _BEAT_MS: Final = 1_500
 
 
@@ -42,7 +42,7 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
     """The page of a link."""
     if not viewer.is_admin:
         return html.Div(
-            [page_head("Generator", _LEAD), notice(_NOT_YOURS, "Administrators are named in site.toml: serve.admins.")]
+            [page_head("Generator", _LEAD), notice(_NOT_YOURS, "Administrators are listed in site.toml: serve.admins.")]
         )
     answer = workload_answer(live, viewer)
     return html.Div(

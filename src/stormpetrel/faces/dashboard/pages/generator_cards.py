@@ -67,7 +67,7 @@ def state_card(live: LiveSite, viewer: Viewer, answer: WorkloadAnswer, *, proble
     parts: list[Any] = [] if answer.generator is None else [_about(live, answer.generator)]
     if answer.generator is None and not answer.fitting.running:
         parts.append(
-            notice("No generator has been fitted on this site's jobs yet.", "It takes a minute or two; the watch goes on.")
+            notice("No generator has been fitted on this site's jobs yet.", "It takes a minute or two; the watch continues.")
         )
     parts.append(_progress(answer.fitting) if answer.fitting.running else _outcome(answer.fitting, problem))
     if viewer.is_admin and MANAGE in viewer.scopes:
@@ -103,7 +103,7 @@ def _outcome(fitting: WorkloadFitting, problem: str) -> Component | None:
 
 
 def _button(answer: WorkloadAnswer) -> Component:
-    text = "Fit a generator" if answer.generator is None else "Fit it again on the jobs of now"
+    text = "Fit a generator" if answer.generator is None else "Fit it again on the current jobs"
     main = "button-main" if answer.generator is None else ""
     return html.Button(
         text, id="generator-fit", type="button", className=f"button {main}".strip(), disabled=answer.fitting.running
@@ -167,7 +167,7 @@ def distributions(columns: Mapping[str, str], column: str, link: PageLink, drawn
 
 def order_and_rhythm(drawn: DrawnFigures) -> Component:
     """What a generator of single rows cannot get right: the order of jobs, and when they come."""
-    memory = "How much the time to the next job tells about the times after it. Jobs drawn one by one would lie on zero."
+    memory = "Autocorrelation of the times between jobs. Independent jobs would be at zero."
     rhythm = "When in the week jobs are submitted, hour by hour, in UTC."
     return html.Div(
         [

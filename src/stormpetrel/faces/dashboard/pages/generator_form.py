@@ -43,7 +43,7 @@ def sample_form(live: LiveSite, viewer: Viewer, generator: WorkloadGenerator) ->
         html.Div(
             [
                 html.Button(
-                    "Make and download",
+                    "Generate and download",
                     id="generator-make",
                     type="button",
                     className="button button-main",

@@ -31,16 +31,16 @@ _LIGHTS: Final[Mapping[Level, tuple[str, str, str]]] = {
     "problem": ("✕", "Problem", "chip-fail"),
 }
 _PARTS: Final = {
-    "Watching": "Is everything followed?",
+    "Watching": "Are all sources followed?",
     "Sources": "Where jobs come from",
     "Store": "Where they are kept",
-    "Doctor": "What the doctor finds",
+    "Doctor": "Findings of the doctor",
 }
 
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
     """The page of a link."""
-    lead = "How the site itself is, and what to do where something is wrong."
+    lead = "The health of the site itself, and what to do if something is wrong."
     return html.Div([page_head("Health", lead), *fill(_filling(live), viewer, query)])
 
 

@@ -140,9 +140,7 @@ def _similar(live: LiveSite, similar: Sequence[SimilarIncident], zone: str) -> l
         verdict = [status_chip(*_VERDICTS[incident.verdict])] if incident.verdict else []
         same = html.P(f"The same: {', '.join(incident.same)}", className="soft small") if incident.same else None
         notes = [html.Li(_act_text(act, zone)) for act in incident.acts]
-        done = (
-            html.Ul(notes, className="plain-list") if notes else html.P("Nothing was written down then.", className="soft small")
-        )
+        done = html.Ul(notes, className="plain-list") if notes else html.P("No notes then.", className="soft small")
         head = [linked(live, f"Incident {incident.id}", f"/alarms?incident={incident.id}"), *verdict, html.Span(incident.title)]
         items.append(html.Li([html.P(head, className="incident-like"), same, done]))
     return [card("Like it before", html.Ul(items, className="incident-similar"))]

@@ -89,7 +89,7 @@ def general_importance(live: LiveSite, moment: str | None, version: int | None) 
     except StormpetrelError as error:
         return html.P(str(error), className="small soft"), True
     if settled is None:
-        return html.P("This is being worked out …", className="small soft"), False
+        return html.P("Being computed …", className="small soft"), False
     table = settled.value.importance.filter(pl.col("moment") == moment, pl.col("model_version") == version).head(_TOP)
     if table.is_empty():
         return html.P("No job that this model judged has ended yet.", className="small soft"), True

@@ -70,7 +70,7 @@ def cancelling(details: JobInFull) -> Component | None:
     confirm = dcc.Input(id="panel-cancel-confirm", type="text", value="", maxLength=40, className="input", autoComplete="off")
     return section(
         "Cancel",
-        html.P(f"Job {job} ends at once, and what it has not written is lost. It stays known who did it."),
+        html.P(f"Job {job} ends at once, and unsaved results are lost. It is recorded who did it."),
         html.Label(f"Write {job} to confirm", htmlFor="panel-cancel-confirm", className="field-label"),
         html.Div([confirm, html.Button("Cancel the job", id="panel-cancel", type="button", className="button button-danger")]),
         html.P(id="panel-cancel-message", className="small", role="status"),
@@ -80,7 +80,7 @@ def cancelling(details: JobInFull) -> Component | None:
 
 
 def waiting(details: JobInFull) -> Component | None:
-    """What the scheduler says of a job that has not started, and what to do; before any forecast."""
+    """The scheduler's reason for a job that has not started, and what to do; before any forecast."""
     why = details.waiting
     if why is None:
         return None
@@ -152,7 +152,7 @@ def advice(details: JobInFull, opinions: Mapping[str, bool]) -> Component:
     """What to change, with its evidence, the line to write, and the question whether it helped."""
     pieces = all_advice(details)
     if not pieces:
-        return section("Advice", html.P("No change is advised: past jobs speak for the request as it is."), id="panel-advice")
+        return section("Advice", html.P("No change is advised: past jobs support the request."), id="panel-advice")
     cards = [_piece(number, piece, opinions.get(piece.sentence)) for number, piece in enumerate(pieces)]
     return section("Advice", *cards, id="panel-advice")
 
@@ -241,7 +241,7 @@ def profile(details: JobInFull) -> Component:
     """What kind of job it is, and where its figures stand among jobs like it."""
     kind = details.profile
     if kind is None:
-        return section("Profile", html.P("Its request says too little to tell which kind of job it is."), id="panel-profile")
+        return section("Profile", html.P("Its request does not show which kind of job it is."), id="panel-profile")
     share = "" if kind.failed_share is None else f" {percent(kind.failed_share)} of them failed."
     rows = [
         html.Tr(
@@ -326,4 +326,4 @@ def missing(what: str, hint: str) -> list[Component]:
 
 def still_reading() -> list[Component]:
     """What stands there until the server has read the history, which it does once, when it starts."""
-    return [notice("The server has just started, and still reads the history.", "The job is shown as soon as that is done.")]
+    return [notice("The server has just started and is still reading the history.", "The job is shown as soon as that is done.")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.faces.dashboard.pages.job_table import MOMENT_LABELS, STATE_LABELS
 from stormpetrel.jobs import prediction_text
 from stormpetrel.jobs.advice.text import format_duration
+from stormpetrel.records.predictions import version_text
 from stormpetrel.records.states import UNFINISHED
 from stormpetrel.records.units import format_memory
 
@@ -106,9 +107,10 @@ def _sentence(prediction: StoredPrediction) -> str:
 
 
 def _predicted_when(prediction: StoredPrediction) -> str:
-    known = "" if prediction.known else " User or application are new: this is the habit of jobs that look alike."
+    known = "" if prediction.known else " User or application are new: this is the risk of similar jobs."
     late = " It came late." if prediction.late else ""
-    return f"Said {MOMENT_LABELS.get(prediction.moment, prediction.moment)} by model {prediction.model_version}.{late}{known}"
+    model = version_text(prediction.model_version)
+    return f"Said {MOMENT_LABELS.get(prediction.moment, prediction.moment)} by model {model}.{late}{known}"
 
 
 def percent(share: float | None) -> str:

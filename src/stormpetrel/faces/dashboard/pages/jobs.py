@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 from dash_ag_grid import AgGrid
 
+from stormpetrel.answers.jobs.one_job import PRIOR_SPEAKS
 from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, notice, page_head, stat, stats
@@ -114,10 +115,12 @@ def _notices(live: LiveSite, viewer: Viewer) -> Component | None:
     """What a person should know before reading the table: there is nothing in it yet, or it does not move."""
     now, data = live_figures(live, viewer), freshness(live, viewer)
     if not now.jobs:
-        return notice("There are no jobs yet.", "Take them in: stormpetrel ingest jobs --live. Then start: stormpetrel watch")
+        return notice("There are no jobs yet.", "Ingest them: stormpetrel ingest jobs --live. Then start: stormpetrel watch")
     if not now.predicted:
         return notice("There are no predictions yet.", "Train a model: stormpetrel jobs train. Then start: stormpetrel watch")
-    return notice(f"{data.words}.", data.hint, kind="warning") if data.state in ("stopped", "trouble") else None
+    if data.state in ("stopped", "trouble"):
+        return notice(f"{data.words}.", data.hint, kind="warning")
+    return notice(PRIOR_SPEAKS, "A model of the site follows as soon as enough jobs have ended.") if live.is_prior else None
 
 
 def _table(live: LiveSite) -> Component:
@@ -211,7 +214,7 @@ def _columns(zone: str) -> list[dict[str, Any]]:
         {
             "field": "waiting_words",
             "headerName": "Waits for",
-            "headerTooltip": "What the scheduler says of a job that has not started",
+            "headerTooltip": "The scheduler's reason for a job that has not started",
             "width": 200,
             "tooltipField": "waiting_words",
             "cellRenderer": "JobWaiting",

@@ -31,6 +31,7 @@ from stormpetrel.faces.dashboard.pages.model_trainings import dialog, register_t
 from stormpetrel.faces.dashboard.tables import TableColumn, numbers, text_table
 from stormpetrel.figures import quality as figures
 from stormpetrel.jobs.reasons import feature_text
+from stormpetrel.records.predictions import version_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -97,7 +98,7 @@ PAGE: Final = DashboardPage("/model", "Model", 4, layout, register, heading="Job
 
 def _question(live: LiveSite, query: Mapping[str, str]) -> QualityQuestion:
     version = query.get("version", "")
-    number = int(version) if version.isdecimal() and len(version) < 9 else None
+    number = int(version) if version.removeprefix("-").isdecimal() and len(version) < 9 else None
     moment, every = chosen(query, "at", MOMENTS, usual_moment(live)), chosen(query, "every", EVERY, "1d")
     return QualityQuestion.model_validate({"moment": moment, "version": number, "every": every})
 
@@ -157,7 +158,7 @@ def _working_points(frames: QualityFrames) -> list[Component]:
         TableColumn("corrected", "Comes true lately"),
         TableColumn("by_cost", "By cost"),
         TableColumn("by_budget", "By flags a day"),
-        TableColumn("ece", "Calibration error, corrected"),
+        TableColumn("ece", "Calibration error, and after correction"),
         TableColumn("settled", "Settled", "number"),
     ]
     rows = [
@@ -169,7 +170,7 @@ def _working_points(frames: QualityFrames) -> list[Component]:
             "by_budget": "no limit"
             if point.by_budget is None
             else f"{_percent(point.by_budget)} ({point.flags_last_day} of {point.flags_per_day:g} in the last day)",
-            "ece": f"{point.ece:.3f}, {point.ece_corrected:.3f}",
+            "ece": f"{point.ece:.3f} → {point.ece_corrected:.3f}",
             "settled": point.settled,
         }
         for point in points
@@ -218,7 +219,7 @@ def _curves(frames: QualityFrames) -> list[Component]:
 def _versions(frames: QualityFrames, link: PageLink) -> list[Component]:
     if len(frames.versions) < 2:
         return []
-    options = {"": "All versions", **{str(version): f"Version {version}" for version in frames.versions}}
+    options = {"": "All versions", **{str(version): f"Version {version_text(version)}" for version in frames.versions}}
     value = "" if frames.question.version is None else str(frames.question.version)
     return [controls(choice("Version", options, value, link, "version"))]
 
@@ -256,7 +257,7 @@ def _over_time(frames: QualityFrames) -> Component:
 
 def _reliability(frames: QualityFrames) -> Component:
     summary = "On the diagonal forecasts hold literally: of jobs with a risk of 30 % three in ten fail."
-    return _drawn("Does it mean what it says", "model-reliability", figures.reliability_figure(frames.forecasts), summary)
+    return _drawn("Calibration", "model-reliability", figures.reliability_figure(frames.forecasts), summary)
 
 
 def _roc(frames: QualityFrames) -> Component:
@@ -296,7 +297,7 @@ def _table(frames: QualityFrames) -> Component:
             {
                 **row,
                 "when": MOMENT_LABELS[row["moment"]],
-                "version": "all" if row["model_version"] is None else str(row["model_version"]),
+                "version": "all" if row["model_version"] is None else version_text(row["model_version"]),
             }
         )
         for row in _without_repeats(frames.table).iter_rows(named=True)

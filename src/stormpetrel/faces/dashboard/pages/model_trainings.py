@@ -54,7 +54,7 @@ def training_card(live: LiveSite, viewer: Viewer) -> Component:
         "Trainings",
         html.P(
             "A new one is put in use only if it is better on the same recent jobs, which neither has seen. "
-            "The watch takes a change up by itself.",
+            "The watch picks up a change automatically.",
             className="soft small",
         ),
         text_table(columns, rows, caption="Trainings of the models of jobs"),
@@ -70,7 +70,7 @@ def dialog() -> Component:
             html.Dialog(
                 [
                     html.H2("", id="model-question"),
-                    html.P("The watch takes it up within seconds. You can change it back here at any time.", className="soft"),
+                    html.P("The watch picks it up within seconds. You can change it back here at any time.", className="soft"),
                     html.Div(
                         [
                             html.Button("Leave it", id="model-leave", type="button", className="button"),
@@ -114,7 +114,7 @@ def register_trainings(app: Dash, live: LiveSite) -> None:
             training = go_back(live, viewer) if name == BACK else promote(live, viewer, name)
         except StormpetrelError as error:
             return no_update, notice(error.what, error.hint, kind="error")
-        done = notice(f"{training.name} is in use now.", "The watch and this server take it up by themselves.")
+        done = notice(f"{training.name} is in use now.", "The watch and this server pick it up automatically.")
         return training_card(live, viewer), done
 
 

@@ -61,7 +61,7 @@ def heat(live: LiveSite, answer: Nodes, heat: Heat, question: NodesQuestion) -> 
     framed_cells(figure, *_chosen_cells(heat, question))
     is_cut = len(heat.nodes) < heat.of_nodes
     shown = f"{len(heat.nodes)} of {heat.of_nodes:,} nodes, those with the most flagged windows. " if is_cut else ""
-    gap = "times that nobody scored are left out" if heat.skips else "a gap is time that nobody scored"
+    gap = "times without scores are left out" if heat.skips else "a gap is time without scores"
     threshold = "" if answer.threshold is None else " ▲ is the threshold."
     summary = f"{shown}The highest score of any thread, per {_length(heat.bin_s)}; {gap}.{threshold}"
     hint = f"Times are {live.settings.site.time_zone}. A click on a cell shows its node and time below."
@@ -95,7 +95,7 @@ def node_table(live: LiveSite, drawing: NodeDrawing, link: PageLink) -> Componen
 
 def embeddings(live: LiveSite, answer: Nodes, drawing: NodeDrawing) -> list[Component]:
     """Where the windows lie on the model's map, by kind of job."""
-    summary = f"{how_many(answer, drawing.points)} Windows that lie together look alike to the model."
+    summary = f"{how_many(answer, drawing.points)} Windows that are close together are similar to the model."
     figure = trace_map(_drawn(live, drawing.points))
     return [
         html.P(f"{summary} Click on a point to see its trace.", className="soft small"),

@@ -1,4 +1,4 @@
-"""What is odd on the nodes, on the page of nodes: a sentence for each odd node with what is behind it, and each node's one score.
+"""Cards about nodes: what is unusual on them now, in sentences with their evidence, and the score of each node as a whole.
 
 NodeFindings -> components. The newest windows count, whatever the page has chosen.
 """
@@ -34,10 +34,10 @@ def findings(live: LiveSite, answer: NodeFindings) -> list[Component]:
     link = PageLink.of(live, "/nodes", {})
     parts: list[Component] = []
     if not answer.judged:
-        text = "Nobody judges nodes as a whole yet: a model of the site's own does, once it has learnt: stormpetrel traces train"
+        text = "Nodes as a whole are not judged yet: the site needs its own model: stormpetrel traces train"
         parts.append(html.P(text, className="soft"))
     elif not answer.findings:
-        parts.append(html.P("No node does what calm nodes of this site do not do.", className="soft"))
+        parts.append(html.P("No node is unusual compared with normal nodes of this site.", className="soft"))
     parts += [_finding(one, zone, link) for one in answer.findings[:_MOST]]
     if len(answer.findings) > _MOST:
         parts.append(html.P(f"And {len(answer.findings) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))

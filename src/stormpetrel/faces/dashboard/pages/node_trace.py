@@ -89,7 +89,7 @@ def _lines(view: WindowTraces, zone: ZoneInfo) -> Component:
         figure.data = [trace for trace in figure.data if trace.name == "original"]
     figure.update_layout(title=None, margin=_MARGIN, legend=_LEGEND)
     figure.update_xaxes(title_text=None)
-    summary = "Share of each mode over time, as it was" + (" and as the model draws it." if drawn is not None else ".")
+    summary = "Share of each mode over time, as it was" + (" and as the model reconstructs it." if drawn is not None else ".")
     return plot("nodes-lines", figure, summary, height=_LINES_PX)
 
 
@@ -100,7 +100,7 @@ def _threads(live: LiveSite, view: WindowTraces, mode: str, zone: ZoneInfo) -> l
     heats = [_heat("nodes-threads", "As it was", view, [thread.original[number] for thread in view.threads], mode, zone)]
     drawn = [thread.reconstruction[number] for thread in view.threads if thread.reconstruction is not None]
     if drawn:
-        heats.append(_heat("nodes-threads-made", "As the model draws it", view, drawn, mode, zone))
+        heats.append(_heat("nodes-threads-made", "As the model reconstructs it", view, drawn, mode, zone))
     return [
         html.H3("The threads around it", className="nodes-around"),
         html.P(_around(view), className="soft small"),

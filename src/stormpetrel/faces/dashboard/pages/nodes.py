@@ -47,8 +47,8 @@ _PARTS: Final = {"nodes-embeddings": cards.embeddings, "nodes-near": cards.diagn
 _AT: Final = re.compile(r"(\d{1,11})\.\.(\d{1,11})")
 _LACKS: Final = {
     "windows": (
-        "No CPU traces have been taken in yet.",
-        "Take them in: stormpetrel ingest traces FILE, or with --live from Prometheus. Then: stormpetrel traces score",
+        "No CPU traces have been ingested yet.",
+        "Ingest them: stormpetrel ingest traces FILE, or with --live from Prometheus. Then: stormpetrel traces score",
     ),
     "scores": ("There are windows of CPU traces, but none has been scored yet.", "Score them: stormpetrel traces score"),
 }
@@ -155,7 +155,7 @@ def _body(live: LiveSite, board: Snapshot[NodeBoard], viewer: Viewer, of_link: N
         *_whose_model(answer),
         _figures(live, answer),
         *choice_made,
-        *([card("What is odd now", html.Div(id="nodes-findings", className="nodes-later"))] if viewer.is_admin else []),
+        *([card("What is unusual now", html.Div(id="nodes-findings", className="nodes-later"))] if viewer.is_admin else []),
         html.Div([cards.heat(live, answer, drawing.heat, of_link), cards.node_table(live, drawing, link)], className="cards"),
         html.Div(
             [
@@ -208,7 +208,7 @@ def _whose_model(answer: Nodes) -> list[Component]:
     """That the scores are those of a model that does not know this site, where they are."""
     if not answer.shipped:
         return []
-    what = "These scores come from the shipped encoder, which has learnt simulated jobs and was not trained on this site."
+    what = "These scores come from the shipped encoder, which was trained on simulated jobs, not on this site."
     hint = "" if answer.own_only else "Train one on what is normal here: stormpetrel traces train"
     return [notice(what, hint, kind="warning")]
 
@@ -218,8 +218,8 @@ def _small_print(answer: Nodes) -> tuple[str, ...]:
     return (
         f"Scored by {model}, version {answer.model_version}.",
         answer.promise,
-        f"{answer.left_out:,} older windows are not looked at here." if answer.left_out else "",
-        "These are windows of your own jobs; administrators see everybody's." if answer.own_only else "",
+        f"{answer.left_out:,} older windows are not shown here." if answer.left_out else "",
+        "These are windows of your own jobs; administrators see all." if answer.own_only else "",
     )
 
 
@@ -254,4 +254,4 @@ def _names(live: LiveSite, viewer: Viewer) -> NodeNames:
 
 def _lead(viewer: Viewer) -> str:
     whose = "threads of the nodes" if viewer.is_admin else "threads of your jobs"
-    return f"What the {whose} spend their time on, and where that is unlike anything the model has learnt."
+    return f"What the {whose} spend their time on, and where that is unlike the model's training data."

@@ -152,7 +152,7 @@ def _nodes(answer: NowAnswer) -> list[Component]:
     summary = f"{count:,} {'node' if count == 1 else 'nodes'}, {bad:,} with an open incident."
     rows = -(-count // columns_of(count))
     height = int(min(max(_MAP_PX[0], 40 + ROW_PX * rows), _MAP_PX[1]))
-    text = "A cell is a node: its share of failed jobs in seven days or of odd CPU windows; all of it where an incident is open."
+    text = "A cell is a node: its share of failed jobs in seven days or of unusual CPU windows; full if an incident is open."
     return [
         card(
             "Nodes",
@@ -186,7 +186,7 @@ def _hour(live: LiveSite, answer: NowAnswer) -> list[Component]:
 
 
 def _waits(name: str) -> Component:
-    return card(name, html.P("Being worked out: it appears here in a few seconds.", className="soft small"))
+    return card(name, html.P("Being computed: it appears here in a few seconds.", className="soft small"))
 
 
 def _span(live: LiveSite, hour: NowHour) -> str:

@@ -112,7 +112,7 @@ def _descriptions(view: ProfileView) -> Component:
     learnt = "as the model in use knows them" if view.version is not None else "found for this page, since there is no model yet"
     return card(
         "One kind of job" if view.k == 1 else f"{view.k} kinds of jobs",
-        html.P(f"By what a job asks for, known when it is submitted; {learnt}.", className="soft small"),
+        html.P(f"By the request of a job, known at submission; {learnt}.", className="soft small"),
         html.Ul(items, className="profile-cards"),
     )
 
@@ -192,7 +192,7 @@ def _heat(view: ProfileView) -> list[Component]:
     bar = {"thickness": 12, "title": {"text": "r"}, "outlinewidth": 0}
     figure.update_traces(colorscale=clear, texttemplate=None, colorbar=bar)
     strongest = f"{names[1]} (r = {view.heat[0, 1]:+.2f})"
-    summary = f"How columns hang together with having failed, most of all {strongest}, and with each other."
+    summary = f"Correlation of columns with failure, strongest first {strongest}, and with each other."
     columns = (TableColumn("name", "Column"), TableColumn("r", "r with having failed", "number"))
     rows = [{"name": name, "r": f"{value:+.2f}"} for name, value in zip(names[1:], view.heat[0, 1:], strict=True)]
     figures_table = numbers(_NUMBERS, text_table(columns, rows, caption="Correlation with having failed"))
@@ -239,6 +239,4 @@ def _mean(row: dict[str, Any], name: str) -> str:
 
 
 def _lead(viewer: Viewer) -> str:
-    return "The kinds of jobs that this site runs" + (
-        ", and what becomes of them." if viewer.is_admin else ", and how yours divide."
-    )
+    return "The kinds of jobs that this site runs" + (", and how they end." if viewer.is_admin else ", and how yours divide.")

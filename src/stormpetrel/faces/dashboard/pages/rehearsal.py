@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-_LEAD: Final = (
-    "Faults put into a copy of this site's own history: which of them the watch would see, how late, and which it would not."
-)
+_LEAD: Final = "Faults injected into a copy of this site's history: which ones the watch would detect, and how late."
 _COMMAND: Final = "An administrator runs it on the server: stormpetrel rehearse; it only reads the site."
 _COLUMNS: Final = (
     TableColumn("fault", "Fault"), TableColumn("severity", "Severity"), TableColumn("n", "Faults", "number"),
@@ -40,7 +38,7 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
     if not viewer.is_admin:
         return html.Div([page_head("Rehearsal", _LEAD), notice("The rehearsal is shown to administrators.")])
     past, stream = last_rehearsal(live.site, viewer), last_rehearsal(live.site, viewer, live=True)
-    parts: list[Component] = [] if past or stream else [notice("Nothing has been rehearsed here yet.", _COMMAND)]
+    parts: list[Component] = [] if past or stream else [notice("There is no rehearsal yet.", _COMMAND)]
     zone = live.settings.site.time_zone
     if past is not None:
         parts += _report(past, "In a copy of the past", zone)
@@ -84,7 +82,7 @@ def _report(answer: RehearsalAnswer, title: str, zone: str) -> list[Component]:
 
 def _holes(answer: RehearsalAnswer) -> Component:
     if not answer.holes:
-        return html.P([status_chip("✓", "no hole", "chip-complete"), " Whatever was tried was seen at least every second time."])
+        return html.P([status_chip("✓", "no hole", "chip-complete"), " Each was detected in at least half of the trials."])
     return html.Ul([html.Li(hole) for hole in answer.holes], className="cluster-findings")
 
 

@@ -106,7 +106,7 @@ def _new_here(live: LiveSite, viewer: Viewer) -> list[Component]:
     changes = site_changes(live.site, viewer)
     if not changes:
         return []
-    hint = "Of the last week, against the four weeks before. What is new has no past that it could be unusual against."
+    hint = "Of the last week, against the four weeks before. New items have no past to compare with."
     items = html.Ul([html.Li(text) for text in changes], className="plain-list")
     return [card("New at this site", items, html.P(hint, className="soft small"), id="trends-new")]
 
@@ -118,9 +118,9 @@ def _names(live: LiveSite, viewer: Viewer, by: str) -> list[str]:
 
 
 def _body(live: LiveSite, answer: TrendFrames) -> list[Component]:
-    whose = "These are your own jobs; administrators see everybody's." if answer.own_only else ""
+    whose = "These are your own jobs; administrators see all." if answer.own_only else ""
     if not answer.jobs:
-        hint = "They appear here as soon as one has ended." if answer.own_only else "Take jobs in: stormpetrel watch"
+        hint = "They appear here as soon as one has ended." if answer.own_only else "Ingest jobs: stormpetrel watch"
         return [notice("No job has ended yet.", hint)]
     if answer.trend.is_empty():
         return [_figures(answer), notice(*_nothing(answer)), as_of(live, answer.as_of, whose)]
@@ -198,7 +198,7 @@ def _movers(live: LiveSite, answer: TrendFrames) -> Component:
     period = PERIODS[answer.question.every]
     title = f"What changed in the latest {period}"
     if answer.movers.is_empty():
-        return card(title, html.P(f"No rate of the latest {period} is clearly another than before.", className="soft"))
+        return card(title, html.P(f"No rate of the latest {period} differs clearly from before.", className="soft"))
     items = [_mover(live, answer, row) for row in answer.movers.head(_MOST_MOVERS).iter_rows(named=True)]
     rest = answer.movers.height - len(items)
     more = [html.P(f"{rest:,} more are in the table below.", className="soft small")] if rest > 0 else []
@@ -243,7 +243,7 @@ def _table(live: LiveSite, answer: TrendFrames) -> Component:
         TableColumn("last_jobs", "Jobs", "number", 110, f"Jobs that ended in the latest {period}"),
         TableColumn("jobs", "Jobs in all", "number", 120),
         TableColumn("failed", "Failed in all", "number", 130),
-        TableColumn("sentence", "What changed", width=420, hint="Where the rate is clearly another than before"),
+        TableColumn("sentence", "What changed", width=420, hint="Where the rate differs clearly from before"),
     )
     changes = answer.movers.select("group", "sentence")
     earlier_jobs, earlier_failed = (pl.col(name) - pl.col(f"last_{name}").fill_null(0) for name in ("jobs", "failed"))

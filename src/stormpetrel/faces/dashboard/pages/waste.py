@@ -124,7 +124,7 @@ def _ledger(live: LiveSite, answer: Waste, weeks: pl.DataFrame) -> list[Componen
     if not answer.total.jobs:
         return [
             notice(
-                "No job has ended in this time that could be counted.", "Choose a longer time, or take jobs in: stormpetrel watch"
+                "No job has ended in this time that could be counted.", "Choose a longer time, or ingest jobs: stormpetrel watch"
             )
         ]
     return [_figures(answer), html.Div([_weeks(weeks), _groups(answer)], className="cards"), _table(live, answer)]
@@ -145,7 +145,7 @@ def _weeks(weeks: pl.DataFrame) -> Component:
     figure = waste_by_week_figure(weeks)
     figure.update_layout(title=None, margin=_PLAIN, legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text=None)
-    summary = "Core hours that failed jobs held each week, by what became of them, and their share of all core hours."
+    summary = "Core hours that failed jobs held each week, by outcome, and their share of all core hours."
     columns = (
         TableColumn("week", "Week"), TableColumn("outcome", "Outcome"), TableColumn("failed_jobs", "Failed jobs", "number"),
         TableColumn("lost", "Core hours lost", "number"),
@@ -230,7 +230,7 @@ def _policy(policy: CancelPolicy, point_at: Callable[[float], PolicyPoint], tau:
         f"Replayed on the predictions for {policy.jobs:,} jobs that ran for over two minutes and have ended in the last "
         f"{days:g} days; {policy.failed_jobs:,} of them failed. A job is cancelled where its risk is above the threshold."
     )
-    best = f"Best in hindsight, which nobody could have known: {policy_text(policy.best, policy.best.tau)}"
+    best = f"Best in hindsight (not known in advance): {policy_text(policy.best, policy.best.tau)}"
     slider = dcc.Input(id="waste-tau", type="range", min=0, max=100, step=1, value=round(100 * tau), className="range")
     return card(
         title,
@@ -271,7 +271,7 @@ def _uncounted(live: LiveSite, answer: Waste) -> Component:
         live,
         answer.as_of,
         f"Jobs that are not in the ledger: {left_out}." if left_out else "",
-        "These are your own jobs; administrators see everybody's." if answer.own_only else "",
+        "These are your own jobs; administrators see all." if answer.own_only else "",
     )
 
 

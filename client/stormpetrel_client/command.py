@@ -1,0 +1,153 @@
+"""`stormpetrel` for users: check, why, jobs, waste, alarms, asked of the site's service.
+
+arguments -> main -> exit code: 0 fine, 2 wrong use or no service, 3 refused, or a risk above --fail-above, 4 cannot run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from stormpetrel_client import __version__, render
+from stormpetrel_client.sbatch import split_words
+from stormpetrel_client.service import Service
+from stormpetrel_client.where import ClientError, find_service
+
+COMMANDS = ("check", "why", "jobs", "waste", "alarms")
+ABOVE = 3
+CANNOT_RUN = 4
+_MOST_SCRIPT = 300_000  # characters; directives come first
+
+
+def main(arguments: Sequence[str] | None = None, *, prints: Callable[[str], None] = print) -> int:
+    """Run one command."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    own, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    options = client_parser().parse_args(own)
+    options.sbatch = after
+    try:
+        answer, lines, code = options.run(Service(find_service(os.environ), timeout_s=options.timeout), options)
+    except ClientError as error:
+        print(f"error: {render.plain(error.what)}", file=sys.stderr)
+        if error.hint:
+            print(f"       {render.plain(error.hint)}", file=sys.stderr)
+        return error.code
+    if options.json:
+        prints(json.dumps(answer, indent=2))
+    else:
+        for line in lines:
+            prints(line)
+    return int(code)
+
+
+Result = tuple[Any, Iterable[str], int]  # the answer, what people read of it, the exit code
+
+
+def _check(service: Service, options: Any) -> Result:
+    words = split_words([*options.sbatch, *([options.script] if options.script else [])])
+    body = {"folder": str(Path.cwd()), "arguments": words.options, **_script(words.script, words.wrap)}
+    if options.kind:
+        body["kind"] = options.kind
+    answer = service.ask("POST", "/predict/script", body=body)
+    fit, risk = answer.get("cluster") or {}, answer.get("risk")
+    code = CANNOT_RUN if fit.get("can_run") is False else 0
+    if not code and options.fail_above is not None and risk is not None and risk > options.fail_above:
+        code = ABOVE
+    lines: Iterable[str] = render.check_lines(answer)
+    if options.short:
+        quiet = not code and (risk is None or risk < options.above)
+        lines = [] if quiet else render.short_lines(answer)
+    return answer, lines, code
+
+
+def _script(script: str | None, wrap: str | None) -> dict[str, str]:
+    if wrap is not None:
+        return {"text": f"#!/bin/sh\n{wrap}\n", "name": "wrap", "kind": "slurm"}
+    if script is None:
+        raise ClientError(
+            "Which script?", "stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh; - reads it from here."
+        )
+    try:
+        text = sys.stdin.read(_MOST_SCRIPT) if script == "-" else _beginning(Path(script))
+    except OSError as error:
+        raise ClientError(f"{script} cannot be read: {error.strerror}.", "Name the script that you submit.") from error
+    return {"text": text, "name": "stdin" if script == "-" else str(Path.cwd() / script)}
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(_MOST_SCRIPT + 1)
+    if len(data) > _MOST_SCRIPT:
+        data = data[:_MOST_SCRIPT].rpartition(b"\n")[0]
+    return data.decode("utf-8", "replace")
+
+
+def _show_job(service: Service, options: Any) -> Result:
+    found = service.ask("GET", "/find", query={"id": options.job}).get("items") or []
+    if not found:
+        raise ClientError(f"There is no job {options.job} that you may see.", "Check the id: stormpetrel jobs list", code=3)
+    answer = service.ask("GET", f"/jobs/{found[0]['ref']}")
+    return answer, render.job_lines(answer), 0
+
+
+def _list_jobs(service: Service, options: Any) -> Result:
+    query = {"limit": options.limit, "search": options.search, "flagged": "true" if options.at_risk else None}
+    answer = service.ask("GET", "/jobs", query=query)
+    return answer, render.jobs_lines(answer.get("items") or []), 0
+
+
+def _waste(service: Service, options: Any) -> Result:
+    answer = service.ask("GET", "/waste", query={"by": options.by, "weeks": options.weeks})
+    return answer, render.waste_lines(answer), 0
+
+
+def _alarms(service: Service, options: Any) -> Result:
+    answer = service.ask("GET", "/alarms", query={"state": options.state, "limit": options.limit})
+    return answer, render.alarm_lines(answer), 0
+
+
+def client_parser() -> argparse.ArgumentParser:
+    """The commands of the light client."""
+    parser = argparse.ArgumentParser(
+        prog="stormpetrel",
+        description="Early warning for compute clusters, from your site's service.",
+        epilog="The service is named by STORMPETREL_SERVICE or /etc/stormpetrel/client.toml.",
+    )
+    parser.add_argument("--version", action="version", version=f"stormpetrel-client {__version__}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print the answer as JSON")
+    common.add_argument("--timeout", type=float, default=10.0, metavar="S", help="give up after so many seconds")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, run: Callable[..., Any], text: str, under: Any = commands) -> argparse.ArgumentParser:
+        command: argparse.ArgumentParser = under.add_parser(name, parents=[common], help=text, description=text)
+        command.set_defaults(run=run)
+        return command
+
+    check = add("check", _check, "Judge a job script before it is submitted; after -- whatever sbatch takes.")
+    check.add_argument("script", nargs="?", help="the script; - reads it from standard input")
+    check.add_argument("--kind", choices=("slurm", "pbs", "condor"), help="found from the script if left out")
+    check.add_argument("--fail-above", type=float, metavar="RISK", help="exit with 3 if the risk is above this")
+    check.add_argument("--short", action="store_true", help="two lines")
+    check.add_argument("--above", type=float, default=0.0, metavar="RISK", help="with --short: nothing below this risk")
+    why = add("why", _show_job, "Explain what happened to a job, and what to change.")
+    why.add_argument("job", help="its id, such as 12345 or 12345_7")
+    jobs = commands.add_parser("jobs", help="Your jobs.").add_subparsers(dest="jobs", required=True, metavar="COMMAND")
+    listed = add("list", _list_jobs, "List your jobs, the newest first.", jobs)
+    listed.add_argument("--limit", type=int, default=20)
+    listed.add_argument("--search", default=None, help="in ids, names, partitions")
+    listed.add_argument("--at-risk", action="store_true", help="only those whose risk reaches the threshold")
+    shown = add("show", _show_job, "Show one job.", jobs)
+    shown.add_argument("job")
+    waste = add("waste", _waste, "Show what your failed jobs held.")
+    waste.add_argument("--by", default="application", choices=("user", "account", "application", "partition", "outcome", "week"))
+    waste.add_argument("--weeks", type=int, default=None)
+    alarms = add("alarms", _alarms, "List incidents that concern your jobs.")
+    alarms.add_argument("--state", default=None, choices=("open", "acknowledged", "resolved"))
+    alarms.add_argument("--limit", type=int, default=20)
+    return parser

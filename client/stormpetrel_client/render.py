@@ -1,0 +1,288 @@
+"""The service's JSON as text for a terminal. Whatever comes from a job is hostile: control characters are never printed.
+
+answer -> lines. A key that an older service does not send is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_BAR = 30
+_REASONS = 5
+Json = Mapping[str, Any]
+
+
+def plain(value: object) -> str:
+    """Text that does nothing to a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(value))
+
+
+def percent(share: float | None) -> str:
+    """A share of one in per cent; nothing is ever quite certain."""
+    if share is None:
+        return "–"
+    if 0.0 < share < 0.01 or share > 0.99:
+        return "under 1 %" if share < 0.5 else "over 99 %"
+    return f"{100 * share:.0f} %"
+
+
+def span(seconds: float) -> str:
+    """Seconds as a person says them."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def size(size_bytes: float) -> str:
+    """Bytes as a person says them."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if size_bytes >= 10 or unit == "bytes" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TB"
+
+
+def check_lines(answer: Json) -> Iterator[str]:
+    """The check of a script on one screen."""
+    yield f"{plain(answer.get('script', 'job'))} requests {_request(answer.get('request') or {})}"
+    for warning in answer.get("warnings") or []:
+        yield f"  warning: {plain(warning)}"
+    yield from _fit(answer.get("cluster"))
+    verdict = answer.get("verdict")
+    if verdict:
+        yield ""
+        yield from _verdict(verdict)
+    for note in answer.get("notes") or []:
+        yield f"  {plain(note)}"
+    yield from _outlook(answer)
+    yield from _advice(answer.get("advice") or [])
+    if not answer.get("advice"):
+        yield ""
+        yield "Advice: none. Past jobs support no change of this request."
+
+
+def short_lines(answer: Json) -> list[str]:
+    """Two lines for the terminal of somebody who is submitting: risk and wait, and the smallest change that helps."""
+    fit = answer.get("cluster") or {}
+    if fit.get("can_run") is False:
+        problem: Json = next((one for one in fit.get("problems") or [] if one.get("never_runs")), {})
+        return [f"This job cannot run as it stands. {plain(problem.get('words', ''))}", f"  {plain(problem.get('change', ''))}"]
+    parts = []
+    if answer.get("risk") is not None:
+        parts.append(f"{percent(answer['risk'])} of such jobs fail")
+    wait = answer.get("wait") or {}
+    if wait.get("p50_s") is not None:
+        parts.append(f"half start within {span(wait['p50_s'])}")
+    lines = [f"Stormpetrel: {', '.join(parts)}."] if parts else []
+    advice = next((piece for piece in answer.get("advice") or []), None)
+    if lines and advice:
+        effect = _effect(advice)
+        line = f" ({plain(advice['line'])})" if advice.get("line") else ""
+        lines.append(f"  {plain(advice.get('sentence', ''))}{line}{f' {effect}.' if effect else ''}")
+    return lines
+
+
+def job_lines(answer: Json) -> Iterator[str]:
+    """Everything about one job: what happened, why, what was known in time, what to change."""
+    job = answer.get("job") or {}
+    row = answer.get("overview") or {}
+    name = plain(row.get("job") or job.get("job_id", "?"))
+    yield (
+        f"Job {name} ({plain(job.get('job_name') or 'no name')}) of {plain(job.get('user') or 'unknown user')}: "
+        f"{plain(job.get('state') or 'unknown')}"
+    )
+    facts = [
+        f"{plain(job['cpus'])} CPUs" if job.get("cpus") else "",
+        f"ran {span(job['elapsed_s'])}" if job.get("elapsed_s") is not None else "",
+        f"limit {span(job['time_limit_s'])}" if job.get("time_limit_s") else "",
+        f"memory {size(job['max_rss_bytes'])} of {size(job['req_mem_bytes'])}"
+        if job.get("max_rss_bytes") and job.get("req_mem_bytes")
+        else "",
+        f"on {plain(job['node_list'])}" if job.get("node_list") else "",
+    ]
+    if any(facts):
+        yield f"  {', '.join(filter(None, facts))}"
+    waiting = answer.get("waiting")
+    if waiting:
+        yield f"  {plain(waiting.get('sentence', ''))}"
+        yield from (f"    {plain(waiting[key])}" for key in ("change", "command") if waiting.get(key))
+    cause = answer.get("cause")
+    if cause:
+        yield f"  {plain(cause.get('sentence', ''))} {plain(cause.get('change', ''))}"
+        yield from (f"    {plain(evidence)}" for evidence in cause.get("evidence") or [])
+    yield from (f"  {plain(remedy.get('sentence', ''))}" for remedy in answer.get("remedies") or [])
+    for prediction in answer.get("predictions") or []:
+        flagged = "  flagged" if prediction.get("flagged") else ""
+        yield f"  at {plain(prediction.get('moment', '?')):<7}{_bar(prediction['risk'])} {percent(prediction['risk'])}{flagged}"
+    latest = (answer.get("predictions") or [None])[-1]
+    if latest:
+        yield from _reasons(latest)
+    if answer.get("next"):
+        yield ""
+        yield f"Next time: {plain(answer['next'].get('sentence', ''))}"
+        yield from _write(answer["next"])
+    yield from _outlook(answer)
+    yield from _advice(answer.get("advice") or [])
+    yield from (f"  {plain(note)}" for note in answer.get("notes") or [])
+
+
+def jobs_lines(rows: Sequence[Json]) -> Iterator[str]:
+    """A table of jobs."""
+    yield from _table(
+        ("job", "name", "state", "submitted", "risk", "likeliest"),
+        [
+            (
+                row.get("job", "?"),
+                (row.get("job_name") or "")[:24],
+                row.get("state") or "",
+                (row.get("submit_time") or "")[:16].replace("T", " "),
+                percent(row["risk"]) if row.get("risk") is not None else "",
+                (row.get("likeliest") or "") if row.get("flagged") else "",
+            )
+            for row in rows
+        ],
+    )
+
+
+def waste_lines(answer: Json) -> Iterator[str]:
+    """The waste ledger in core-hours."""
+    groups = answer.get("groups") or []
+    total = answer.get("total") or {}
+    yield from _table(
+        (str(answer.get("by", "group")), "jobs", "failed", "core-hours lost", "of all"),
+        [
+            (
+                group.get("group", ""),
+                f"{group.get('jobs', 0):,}",
+                f"{group.get('failed_jobs', 0):,}",
+                f"{group.get('lost_core_seconds', 0) / 3600:,.1f}",
+                percent(group.get("share")),
+            )
+            for group in groups
+        ],
+    )
+    if total:
+        hours = total.get("lost_core_seconds", 0) / 3600
+        yield f"In all {hours:,.1f} core-hours lost by {total.get('failed_jobs', 0):,} failed jobs."
+
+
+def alarm_lines(answer: Json) -> Iterator[str]:
+    """Incidents, the newest first."""
+    incidents = answer.get("incidents") or []
+    for incident in incidents:
+        yield (
+            f"{incident.get('id', '?'):>5}  {plain(incident.get('state', '')):<12} {plain(incident.get('severity', '')):<8} "
+            f"{plain(incident.get('raised_at', ''))[:16].replace('T', ' ')}  {plain(incident.get('title', ''))}"
+        )
+    if not incidents:
+        yield "No incidents."
+
+
+def _fit(fit: Json | None) -> Iterator[str]:
+    if not fit:
+        return
+    if fit.get("can_run") is False:
+        yield ""
+        yield "The cluster cannot run it as it stands:"
+    elif fit.get("problems"):
+        yield ""
+        yield "It would have to wait:"
+    elif fit.get("can_run"):
+        yield "  It fits the cluster's partitions, nodes and limits."
+    for problem in fit.get("problems") or []:
+        mark = "✕" if problem.get("never_runs") else "·"
+        yield f"  {mark} {plain(problem.get('words', ''))} {plain(problem.get('change', ''))}"
+        yield from _write(problem)
+    if fit.get("note"):
+        yield f"  {plain(fit['note'])}"
+
+
+def _verdict(verdict: Json) -> Iterator[str]:
+    flagged = "flagged" if verdict.get("flagged") else "not flagged"
+    threshold = verdict.get("threshold")
+    limit = f" from {percent(threshold)} on" if threshold is not None else ""
+    yield f"  {_bar(verdict['risk'])} {percent(verdict['risk'])} of such jobs fail; {flagged}{limit}"
+    if verdict.get("profile"):
+        yield f"  It is one of the {plain(verdict['profile'])}."
+    yield from _reasons(verdict)
+
+
+def _reasons(verdict: Json) -> Iterator[str]:
+    reasons = verdict.get("reasons") or []
+    if reasons:
+        yield f"  What raises ▲ and lowers ▽ it most, from the {percent(verdict.get('base_risk'))} of the average job on:"
+    for reason in reasons[:_REASONS]:
+        points = reason.get("points")
+        effect = f"{points:+.0f} points: " if points is not None else ""
+        yield f"  {'▲' if reason.get('contribution', 0) > 0 else '▽'} {effect}{plain(reason.get('words', ''))}"
+
+
+def _outlook(answer: Json) -> Iterator[str]:
+    for name, need in (answer.get("needs") or {}).items():
+        shown = size if name == "memory" else span
+        yield ""
+        yield f"Needs of {plain(name)}: half up to {shown(need['p50'])}, nine in ten up to {shown(need['p90'])}"
+    wait = answer.get("wait") or {}
+    if wait.get("p50_s") is not None and wait.get("p90_s") is not None:
+        yield ""
+        yield f"Starts within {span(wait['p50_s'])} (half of such jobs), {span(wait['p90_s'])} (nine in ten) of its submission"
+    elif wait.get("reason"):
+        yield ""
+        yield plain(wait["reason"])
+
+
+def _advice(pieces: Sequence[Json]) -> Iterator[str]:
+    for number, piece in enumerate(pieces, 1):
+        yield ""
+        yield f"{'Experiment' if piece.get('experiment') else 'Advice'} {number}: {plain(piece.get('sentence', ''))}"
+        yield from _write(piece)
+        effect = _effect(piece)
+        if effect:
+            yield f"    {effect}"
+        yield from (f"    {plain(evidence)}" for evidence in piece.get("evidence") or [])
+
+
+def _effect(piece: Json) -> str:
+    parts = []
+    before, after = piece.get("risk_before"), piece.get("risk_after")
+    if before is not None and after is not None and after < before - 0.005:
+        parts.append(f"risk {percent(before)} → {percent(after)}")
+    before, after = piece.get("wait_before_s"), piece.get("wait_after_s")
+    if before is not None and after is not None and after < 0.95 * before:
+        parts.append(f"starts within {span(after)} instead of {span(before)}")
+    if piece.get("core_hours_saved"):
+        parts.append(f"{piece['core_hours_saved']:,.1f} core-hours saved")
+    return ", ".join(parts)
+
+
+def _write(piece: Json) -> Iterator[str]:
+    yield from (f"    write: {plain(piece[key])}" for key in ("line", "mem_update") if piece.get(key))
+
+
+def _request(columns: Json) -> str:
+    nouns = {"req_nodes": "nodes", "req_cpus": "CPUs", "req_gpus": "GPUs", "array_tasks": "array tasks"}
+    parts = [f"{plain(columns[name])} {noun}" for name, noun in nouns.items() if columns.get(name) is not None]
+    if columns.get("req_mem_bytes"):
+        parts.append(size(columns["req_mem_bytes"]))
+    if columns.get("time_limit_s"):
+        parts.append(span(columns["time_limit_s"]))
+    if columns.get("partition"):
+        parts.append(f"partition {plain(columns['partition'])}")
+    return ", ".join(parts) or "nothing; the defaults of the site apply"
+
+
+def _bar(risk: float) -> str:
+    filled = round(risk * _BAR)
+    return "█" * filled + "·" * (_BAR - filled)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    if not rows:
+        yield "None."
+        return
+    cells = [list(header), *([plain(value) for value in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for row in cells:
+        yield "  ".join(value.ljust(width) for value, width in zip(row, widths)).rstrip()

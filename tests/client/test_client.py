@@ -1,0 +1,184 @@
+"""The light client: where it looks, what it sends, what it prints; against a real served site in tests/faces/api."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stormpetrel_client
+from stormpetrel_client import command, render
+from stormpetrel_client.sbatch import split_words
+from stormpetrel_client.service import Service
+from stormpetrel_client.where import ClientError, Where, find_service
+
+import stormpetrel
+from stormpetrel import config
+from stormpetrel.faces.cli import main as cli
+
+FOLDER = Path(stormpetrel_client.__file__).parent
+ANSWER = {
+    "script": "/home/ada/fit.sh", "request": {"req_cpus": 8, "req_mem_bytes": 64 * 2**30}, "warnings": [], "cluster": None,
+    "risk": 0.61,
+    "verdict": {"risk": 0.61, "flagged": True, "threshold": 0.4, "base_risk": 0.1, "profile": None, "reasons": [
+        {"words": "\x1b[31m3 failed in a row", "contribution": 1.2, "points": 30.0}]},
+    "advice": [{"sentence": "Ask for 24 GB instead of 64.", "line": "#SBATCH --mem=24G", "risk_before": 0.61, "risk_after": 0.09,
+                "wait_before_s": 10800.0, "wait_after_s": 720.0, "core_hours_saved": None, "evidence": ["12 runs"]}],
+    "needs": None, "wait": {"p50_s": 720.0, "p90_s": 3600.0, "reason": None}, "notes": [],
+}  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    questions: list[tuple[Any, ...]] = []
+
+    def ask(self: Service, method: str, path: str, *, query: Any = None, body: Any = None) -> Any:
+        questions.append((method, path, query, body))
+        return ANSWER
+
+    monkeypatch.setattr(Service, "ask", ask)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    return questions
+
+
+def run(*words: str) -> tuple[int, str]:
+    lines: list[str] = []
+    code = command.main(words, prints=lines.append)
+    return code, "\n".join(lines)
+
+
+# Where
+
+
+def test_the_environment_wins_over_the_files_and_the_users_file_over_the_sites(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "user.toml", tmp_path / "site.toml"
+    theirs.write_text('# of the site\nservice = "https://petrel.example.org"\nca_file = "/etc/ca.pem"\n')
+    ours.write_text("service = 'unix:///run/x.sock' # mine\n")
+    assert find_service({}, (theirs,)) == Where("https://petrel.example.org", "", "/etc/ca.pem")
+    assert find_service({}, (theirs, ours)).socket_path == "/run/x.sock"
+    assert find_service({"STORMPETREL_SERVICE": "https://b/"}, (theirs, ours)).service == "https://b"
+
+
+@pytest.mark.parametrize("service", ["http://petrel.example.org", "ftp://x", "petrel"])
+def test_a_token_never_travels_in_the_open(service: str) -> None:
+    with pytest.raises(ClientError, match="no service that can be used"):
+        find_service({"STORMPETREL_SERVICE": service}, ())
+
+
+def test_a_file_that_makes_no_sense_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('service = "https://a"\nservcie = "x"\n')
+    with pytest.raises(ClientError, match="Line 2"):
+        find_service({}, (tmp_path / "c.toml",))
+
+
+def test_a_token_that_others_can_read_is_not_sent(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("sp_x\n")
+    (tmp_path / "token").chmod(0o644)
+    with pytest.raises(ClientError, match="chmod 600"):
+        Where("https://a", str(tmp_path / "token")).token()
+    (tmp_path / "token").chmod(0o600)
+    assert Where("https://a", str(tmp_path / "token")).token() == "sp_x"
+
+
+def test_without_a_service_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("STORMPETREL_SERVICE", raising=False)
+    monkeypatch.setattr(command, "find_service", lambda _environment: find_service({}, ()))
+    assert run("alarms")[0] == 2 and "STORMPETREL_SERVICE" in capsys.readouterr().err
+
+
+# What sbatch takes
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "script", "wrap"),
+    [
+        ("-t 5 -c 8 job.sh arg -x", ["-t", "5", "-c", "8"], "job.sh", None),
+        ("-t5 --mem=4G --hold job.sh", ["-t5", "--mem=4G", "--hold"], "job.sh", None),
+        ("-HQ -n 2 job.sh", ["-HQ", "-n", "2"], "job.sh", None),
+        ("--exclusive --partition long -", ["--exclusive", "--partition", "long"], "-", None),
+        ("--wrap=hostname -a 1-3", ["-a", "1-3"], None, "hostname"),
+        ("-n1 : -n2 job.sh", ["-n1", ":", "-n2"], "job.sh", None),
+        ("", [], None, None),
+    ],
+)
+def test_the_script_is_found_among_the_words(words: str, options: list[str], script: str | None, wrap: str | None) -> None:
+    assert split_words(words.split()) == (options, script, wrap)
+
+
+def test_check_sends_script_and_options(asked: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    (tmp_path / "fit.sh").write_text("#!/bin/sh\n./fit\n")
+    code, text = run("check", "--", "-t", "5", str(tmp_path / "fit.sh"))
+    assert (code, asked[0][:2]) == (0, ("POST", "/predict/script"))
+    assert asked[0][3]["arguments"] == ["-t", "5"] and asked[0][3]["text"] == "#!/bin/sh\n./fit\n"
+    assert "61 % of such jobs fail" in text and "write: #SBATCH --mem=24G" in text
+    assert "\x1b" not in text
+
+
+def test_check_of_a_wrapped_command_and_exit_codes(asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("check", "--fail-above", ".5", "--", "--wrap", "hostname")[0] == command.ABOVE
+    assert asked[0][3]["text"] == "#!/bin/sh\nhostname\n"
+    monkeypatch.setitem(ANSWER, "cluster", {"can_run": False, "problems": []})
+    assert run("check", "--", "--wrap", "hostname")[0] == command.CANNOT_RUN
+
+
+def test_two_lines_for_somebody_who_is_submitting(asked: list[tuple[Any, ...]]) -> None:
+    assert run("check", "--short", "--", "--wrap", "x")[1].splitlines() == [
+        "Stormpetrel: 61 % of such jobs fail, half start within 12 min.",
+        "  Ask for 24 GB instead of 64. (#SBATCH --mem=24G) risk 61 % → 9 %, starts within 12 min instead of 3.0 h.",
+    ]
+    assert run("check", "--short", "--above", ".7", "--", "--wrap", "x") == (0, "")
+
+
+def test_json_is_the_answer_itself(asked: list[tuple[Any, ...]]) -> None:
+    assert json.loads(run("check", "--json", "--", "--wrap", "x")[1]) == ANSWER
+
+
+def test_an_answer_of_an_older_service_is_printed_as_far_as_it_goes() -> None:
+    for answer in ({}, {"risk": 0.1}, {"verdict": {"risk": 0.2}}):
+        assert list(render.check_lines(answer))
+    assert list(render.job_lines({"job": {"job_id": 7}}))
+    assert list(render.waste_lines({})) == ["None."]
+    assert list(render.alarm_lines({})) == ["No incidents."]
+
+
+# The package
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    names = set()
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add((node.module or "").split(".")[0])
+    assert names - {"stormpetrel_client"} <= sys.stdlib_module_names
+
+
+def test_both_packages_have_one_version() -> None:
+    text = (FOLDER.parent / "pyproject.toml").read_text() if (FOLDER.parent / "pyproject.toml").is_file() else ""
+    assert stormpetrel_client.__version__ == stormpetrel.__version__ and f'version = "{stormpetrel.__version__}"' in text
+
+
+# `stormpetrel` itself
+
+
+def test_without_a_site_the_program_asks_the_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STORMPETREL_SITE", raising=False)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    assert cli.is_for_service(["check", "job.sh"]) and cli.is_for_service(["jobs", "list"])
+    assert not cli.is_for_service(["jobs", "train"]) and not cli.is_for_service(["check", "job.sh", "--site", "x"])
+    (tmp_path / config.SITE_FILE).touch()
+    assert not cli.is_for_service(["check", "job.sh"])
+
+
+def test_a_service_that_is_away_is_one_sentence(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "stormpetrel_client", "alarms"]
+    environment = {"STORMPETREL_SERVICE": f"unix://{tmp_path}/none.sock", "PYTHONPATH": str(FOLDER.parent)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2 and "does not answer" in done.stderr and "Traceback" not in done.stderr
