@@ -283,6 +283,22 @@ def trace_example_faults() -> str:
     return table(("fault", "severity", *heads), rows)
 
 
+def trace_spoilt() -> str:
+    """What unlabelled faults in training cost the detector: ROC area, recall, and the share flagged where 1 % is promised."""
+    rows = [
+        (
+            name,
+            f"{float(share):.0%}",
+            _number(found["roc_auc"], 3),
+            _number(found["recall"], 2),
+            f"{found['promised']['0.01']:.1%}",
+        )
+        for name, shares in measured("traces_faults_spoilt")["studies"].items()
+        for share, found in shares.items()
+    ]
+    return table(("data", "training windows with a fault", "mean ROC area", "recall", "flagged at 1 % promised"), rows)
+
+
 def _cell(found: dict[str, Any]) -> tuple[str, str, str, str]:
     best = max((figures["roc_auc"] for name, figures in found.items() if name not in ("detector", "ceiling")), default=None)
     return (
@@ -334,4 +350,5 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "trace-exam": trace_exam,
     "trace-fault-cells": trace_fault_cells,
     "trace-example-faults": trace_example_faults,
+    "trace-spoilt": trace_spoilt,
 }
