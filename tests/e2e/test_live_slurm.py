@@ -580,7 +580,7 @@ def test_doctor_tells_a_user_whose_sacct_hides_the_jobs_of_others(slurm, played,
 def test_why_tells_what_a_real_job_did(taken_in, played):
     failed = run_here(taken_in[0], "why", str(played["fails"]))
     assert failed.returncode == 0, failed.stderr
-    assert "FAILED" in failed.stdout and "exit code 3" in failed.stdout and "stormpetrel jobs train" in failed.stdout
+    assert "FAILED" in failed.stdout and "exit code 3" in failed.stdout and "general experience" in failed.stdout
     late = report_of(run_here(taken_in[0], "why", str(played["times out"]), "--json"))
     assert late["job"]["state"] == "TIMEOUT" and late["next"]["column"] == "time_limit_s"
     assert late["next"]["proposed"] > late["job"]["time_limit_s"]

@@ -110,7 +110,7 @@ def learn_by_itself(slurm: RealSlurm, site: Site) -> tuple[str, set[str], list[s
     waited_for = read_status(site.state).waits_for
     for code in (0, 1):
         slurm.submit("--job-name=first", "--time=5", "--array=1-13", f"--wrap=exit {code}")
-    wait_until(lambda: current_versions(site), "it trains by itself", limit_s=300)
+    wait_until(lambda: "jobs-profiles" in current_versions(site), "it trains by itself", limit_s=300)
     judged = slurm.submit("--job-name=second", "--time=5", "--wrap=sleep 1")
     wait_until(lambda: len(moments_of(site, judged)) == 2, "it judges with what it learnt", limit_s=90)
     return waited_for, set(current_versions(site)), moments_of(site, judged), read_status(site.state).waits_for

@@ -110,21 +110,35 @@ def test_a_model_that_is_promoted_is_taken_up_without_a_restart(site):
     assert not predictions_of(site).select(*KEY, "moment").is_duplicated().any()
 
 
-def test_a_new_working_point_is_taken_up_while_it_runs(prepared, copied, monkeypatch):
-    monkeypatch.setattr("stormpetrel.watch.loop._AT_MOST", 0.0)  # however long the first took, the next is not put off
+def test_a_new_working_point_is_taken_up_while_it_runs(prepared, copied):
     site = copied(prepared, jobs={"recalibrate": True, "missed_cost": 30.0})
     watch, at_submission = Watch(site), pl.col("moment") == "submit"
     move_clock(site, TRAINED + timedelta(hours=3))
     early = set(watch.step().predictions.filter(at_submission)["threshold"])
     assert len(early) == 1 and read_working_points(site) == {}, "too few have settled: the model's own threshold holds"
     for hours in (24, 48, 60):
-        move_clock(site, TRAINED + timedelta(hours=hours))
+        move_clock(site, TRAINED + timedelta(hours=hours, minutes=55))
         later = watch.step().predictions.filter(at_submission)
+    later = later.filter(pl.col("moment_time") > pl.lit(site.now().replace(minute=0, second=0, microsecond=0)))
     point = read_working_points(site)[Moment.SUBMIT]
     assert point.settled >= FEWEST_SETTLED and point.corrected == pytest.approx(1 / 30, abs=0.01)
     assert later.height and later["threshold"].to_list() == pytest.approx([point.threshold] * later.height)
     assert next(iter(early)) != pytest.approx(point.threshold, rel=0.01)
     assert later["flagged"].equals(later["risk"] >= point.threshold)
+
+
+def test_working_points_hang_on_the_sites_clock_and_not_on_how_often_it_looks(prepared, copied):
+    said = []
+    for hours in ((47, 54), range(1, 55)):
+        site = copied(prepared, jobs={"recalibrate": True, "missed_cost": 30.0})
+        watch = Watch(site)
+        for hour in hours:
+            move_clock(site, TRAINED + timedelta(hours=hour, minutes=hour % 7))
+            watch.step()
+            watch = Watch(site) if hour % 5 == 0 else watch  # killed
+        late = pl.col("moment_time") > TRAINED + timedelta(hours=31)  # what is longer ago than a day is judged day by day
+        said.append(predictions_of(site).filter(late).sort(*KEY, "moment").select(*KEY, "moment", "threshold", "flagged"))
+    assert said[0].height and said[0]["threshold"].n_unique() > 3 and said[0].equals(said[1])
 
 
 def test_a_promoted_model_that_cannot_be_read_leaves_the_old_one_at_work(site):

@@ -6,10 +6,11 @@ was said lies in the table together with the horizon up to which it was said.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import polars as pl
@@ -26,7 +27,8 @@ from stormpetrel.store.upkeep.forgetting import forgettings
 from stormpetrel.watch.reading import LiveReader, Read
 
 _SLICE: Final = timedelta(days=1)  # how much is caught up with in one commit
-_AT_MOST: Final = 50.0  # working points may take one part in so many of the loop's time
+_RENEW_EVERY_S: Final = 10.0  # seconds of ours between two renewals of working points, at least
+_PARTS_OF_A_DAY: Final = (1, 2, 3, 4, 6, 8, 12, 24)  # hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,6 @@ class Watch:
         self._forgettings = 0  # as many users had been forgotten when the stream was opened
         self._problem: str | None = None
         self._flags_of: datetime | None = None  # the hour whose working points are in force
-        self._renew_after_s = 0.0
         self._read: tuple[JobStream, int, pl.DataFrame] | None = None  # rows with news, of this version of the table
 
     def step(self) -> Step:
@@ -81,19 +82,25 @@ class Watch:
         )
 
     def _renew_working_points(self, stream: JobStream) -> None:
-        """Once an hour of the site, let what has settled up to the horizon say where flags begin: nothing from after it."""
-        hour = stream.horizon.replace(minute=0, second=0, microsecond=0)
-        if hour == self._flags_of or time.monotonic() < self._renew_after_s:
-            return
-        started = time.monotonic()
-        use_working_points(stream.predictor, renew_working_points(self.site, now=stream.horizon))
-        self._flags_of, self._renew_after_s = hour, time.monotonic() + _AT_MOST * (time.monotonic() - started)
+        """Let what has settled up to the full hour say where flags begin: nothing from after it.
+
+        By the site's clock alone: a watch that was killed, and one that was not, flag the same.
+        """
+        hour = _full(stream.horizon, self._renewal_period())
+        if hour != self._flags_of:
+            use_working_points(stream.predictor, renew_working_points(self.site, now=hour))
+            self._flags_of = hour
+
+    def _renewal_period(self) -> timedelta:
+        """An hour; where the site's clock runs faster, as many as pass in some seconds, a day at most."""
+        hours = math.ceil(self.site.pace() * _RENEW_EVERY_S / 3600)
+        return timedelta(hours=next(part for part in _PARTS_OF_A_DAY if part >= min(hours, 24)))
 
     def _judge(self, stream: JobStream, until: datetime) -> pl.DataFrame:
         """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
         parts = [_nothing()]
         try:
-            for part in _slices(stream.horizon, until):
+            for part in _slices(stream.horizon, until, self._renewal_period()):
                 # Joined at each step: windows of CPU traces come without any change of the table of jobs.
                 news = with_telemetry(self.site, self._news(stream), between=(stream.horizon - LOOKBACK, part))
                 self._renew_working_points(stream)
@@ -153,11 +160,21 @@ def retry_pause_s(failures: int, poll_s: float) -> float:
     return min(60.0, poll_s * 2.0 ** min(failures, 10)) if failures else poll_s
 
 
-def _slices(start: datetime, end: datetime) -> Iterator[datetime]:
-    while start + _SLICE < end:
-        start += _SLICE
+def _slices(start: datetime, end: datetime, period: timedelta) -> Iterator[datetime]:
+    """Where to stop on the way: at full periods, each with its working points; of what is longer ago than a day, at full days."""
+    while True:
+        step = period if end - start <= _SLICE else _SLICE
+        start = _full(start, step) + step
+        if start >= end:
+            break
         yield start
     yield end
+
+
+def _full(moment: datetime, period: timedelta) -> datetime:
+    """The last full hour, or full part of a day in UTC, at or before a moment."""
+    midnight = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight + (moment - midnight) // period * period
 
 
 def _nothing() -> pl.DataFrame:

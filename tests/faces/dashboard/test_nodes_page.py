@@ -125,7 +125,7 @@ def test_scores_of_the_shipped_encoder_are_said_to_be_so(tmp_path):
     with make_site(tmp_path / "site") as site:
         shipped = made.scores_of(WINDOWS).with_columns(model=pl.lit("traces-shipped"), flagged=pl.lit(False))
         live = made.make_live(site, WINDOWS, shipped)
-        wait_until(lambda: "was not trained on this site" in laid_out(live))
+        wait_until(lambda: "come from the shipped encoder" in laid_out(live))
         told = laid_out(live)
     assert "no threshold yet: a ranking only" in told and "stormpetrel traces train" in told
 

@@ -92,7 +92,7 @@ def test_an_empty_site_says_what_to_do_next(tmp_path, path, words):
 
 def test_what_is_not_there_yet_is_being_worked_out(tmp_path):
     with make_site(tmp_path / "site") as site:
-        assert "being worked out" in laid_out("/trends", LiveSite(site))
+        assert "being computed" in laid_out("/trends", LiveSite(site))
 
 
 @browser_test
