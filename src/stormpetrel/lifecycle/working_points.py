@@ -81,7 +81,8 @@ def renew_working_points(site: Site, *, now: datetime) -> list[WorkingPoint]:
             mine = rows.filter(pl.col("moment") == str(moment), pl.col("model_version") == (entry.version if entry else -1))
             if entry is not None and mine.height >= FEWEST_SETTLED:
                 model = JobOutcomeModel.load(site.models.verified_folder(entry.name, entry.version))
-                points.append(_point(site, moment, entry.version, model, mine.sort("moment_time", "end_time", "risk", "failed").tail(MOST_SETTLED), now))
+                latest = mine.sort("moment_time", "end_time", "risk", "failed").tail(MOST_SETTLED)
+                points.append(_point(site, moment, entry.version, model, latest, now))
     site.state.set_fact(_FACT, json.dumps([asdict(point) for point in points]))
     return points
 
