@@ -15,6 +15,7 @@ ALLOWED = {
     "Overview.require_own": (READ, WRITE),  # who may write an opinion may know that the job is their own
     "check_request": (PREDICT,),
     "check_script": (PREDICT,),
+    "check_submission": (PREDICT,),
     "delete_view": (WRITE,),
     "judge_requests": (PREDICT,),
     "keep_opinion": (WRITE,),

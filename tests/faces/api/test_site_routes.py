@@ -74,7 +74,7 @@ def test_trainings_are_told_and_can_be_promoted(world):
     (told,) = world.get("/models")["trainings"]
     assert told["name"] == line.name and told["current"]
     full = world.get(f"/models/{line.name}")
-    assert {model["name"] for model in full["models"]} == {"jobs-submit", "jobs-start", "jobs-2min", "jobs-profiles"}
+    assert {model["name"] for model in full["models"]} >= {"jobs-submit", "jobs-start", "jobs-2min", "jobs-profiles"}
     promoted = world.ask("POST", f"/models/{line.name}/promote")
     assert promoted.status_code == 200 and promoted.json()["current"]
     assert world.site.audit.recent(1)[0].user == ADMIN

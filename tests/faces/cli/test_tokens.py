@@ -65,7 +65,7 @@ def test_only_an_administrators_token_can_manage(run):
 
 
 def test_an_unknown_scope_is_told_with_the_known_ones(run):
-    with pytest.raises(UsageError, match=r"Unknown scope 'all'\. Known: read, predict, write, act, manage"):
+    with pytest.raises(UsageError, match=r"Unknown scope 'all'\. Known: read, predict, write, ingest, act, manage"):
         run("tokens", "add", "a", "--user", "kim", "--scope", "all")
 
 

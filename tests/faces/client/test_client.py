@@ -216,7 +216,9 @@ def test_filters_are_the_parameters_of_the_list(world):
 def test_every_endpoint_has_a_method(world):
     operations = [one for methods in world.app.openapi()["paths"].values() for one in methods.values()]
     names = {"predict_script": "check_script"}
-    assert all(hasattr(Client, names.get(one["operationId"], one["operationId"])) for one in operations)
+    of_slurm = {"predict_submit", "take_jobcomp"}  # its filter and its plug-in ask these, and no person
+    asked = {one["operationId"] for one in operations} - of_slurm
+    assert all(hasattr(Client, names.get(name, name)) for name in asked)
 
 
 def test_the_client_needs_httpx_and_little_else():

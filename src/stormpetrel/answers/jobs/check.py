@@ -151,6 +151,7 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
 
 def check_submission(live: LiveSite, viewer: Viewer, submitted: SubmitRequest) -> tuple[str, ScriptAnswer]:
     """Judge a job while it is being submitted: `silent`, `show` or `refuse`, as the site has set it, and why."""
+    viewer.require(PREDICT)
     options = {name: value for name, value in submitted.options.items() if name not in _NOT_OF_THE_REQUEST}
     arguments = [f"--{name}={value}" for name, value in options.items() if isinstance(value, str)]
     argv = submitted.options.get("argv")

@@ -248,6 +248,8 @@ def _example(schema: Node, schemas: Node) -> Any:
         return schema["examples"][0]
     if "$ref" in schema:
         return _example(schemas[schema["$ref"].removeprefix(_REF)], schemas)
+    if schema.get("anyOf"):
+        return _example(schema["anyOf"][0], schemas)
     if "properties" in schema:
         required = schema.get("required", ())
         shown = {name: about for name, about in schema["properties"].items() if about.get("examples") or name in required}
