@@ -22,6 +22,7 @@ WRITE: Final = "write"  # opinions on advice, saved views
 ACT: Final = "act"  # cancel jobs: the own ones, administrators any
 MANAGE: Final = "manage"  # promote and roll back models; administrators only
 SCOPES: Final = (READ, PREDICT, WRITE, INGEST, ACT, MANAGE)
+_OF_PEOPLE: Final = frozenset(SCOPES) - {INGEST}  # without a token: nobody hands in records of jobs that are not theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Viewer:
 
     user: str
     is_admin: bool
-    scopes: frozenset[str] = frozenset(SCOPES)
+    scopes: frozenset[str] = _OF_PEOPLE
 
     def sees(self) -> pl.Expr:
         """Which rows of a frame with `user` this viewer may see; AccessError for one who may not read at all."""
@@ -60,7 +61,7 @@ class Viewer:
             raise AccessError("Only administrators may do this.", hint="Administrators are named in site.toml: serve.admins.")
 
 
-LOCAL: Final = Viewer("", is_admin=True)  # loopback without a login
+LOCAL: Final = Viewer("", is_admin=True, scopes=frozenset(SCOPES))  # loopback without a login
 _viewer: ContextVar[Viewer | None] = ContextVar("stormpetrel_viewer", default=None)
 
 

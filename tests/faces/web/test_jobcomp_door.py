@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stormpetrel.answers.viewer import INGEST, READ
+from stormpetrel.answers.viewer import INGEST, READ, Viewer
+from stormpetrel.errors import AccessError
 from stormpetrel.store.site import Site
 from stormpetrel.watch.reading import LiveReader
 from tests.builders import Job, jobcomp_record, make_site, table_of
@@ -66,3 +67,8 @@ def test_a_site_that_wants_none_says_what_to_set(tmp_path: Path) -> None:
     with make_site(tmp_path / "site") as site:
         answer = client_of(api_app(site)).post(PATH, json=jobcomp_record(Job(job_id=7)))
     assert answer.status_code == 404 and "slurm.jobcomp = true" in answer.json()["error"]["hint"]
+
+
+def test_nobody_hands_in_records_without_a_token_for_it() -> None:
+    with pytest.raises(AccessError, match=INGEST):
+        Viewer("kim", is_admin=True).require(INGEST)

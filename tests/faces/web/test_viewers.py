@@ -25,7 +25,7 @@ def test_without_a_login_loopback_is_the_administrator(make):
     assert client_of(small_app(make())).get(WHO).json() == {
         "user": "",
         "is_admin": True,
-        "scopes": ["act", "manage", "predict", "read", "write"],
+        "scopes": ["act", "ingest", "manage", "predict", "read", "write"],
     }
 
 
