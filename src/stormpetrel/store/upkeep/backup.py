@@ -38,7 +38,7 @@ SERVER: Final = "server"
 FILE: Final = "file"
 TRUST: Final = "trust"
 _COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel", "condor_q"})
-_FILES: Final = frozenset({"feed", "event_log", "state_dir", "template"})
+_FILES: Final = frozenset({"feed", "socket", "event_log", "state_dir", "template"})
 _TRUSTED: Final = frozenset({"address", "admins", "cancel_by", "hosts", "login", "prefix", "proxies", "user_header"})
 
 
@@ -182,7 +182,7 @@ def kind_of(key: str) -> str:
     """What a setting of this name reaches; empty where it reaches nothing."""
     if key in _COMMANDS or key.endswith("_command"):
         return COMMAND
-    if key in ("url", "host", "recipients") or key.endswith("_url"):
+    if key in ("url", "host", "recipients", "mail_address") or key.endswith("_url"):
         return SERVER
     if key in _FILES or key.endswith("_file"):
         return FILE
