@@ -27,7 +27,7 @@ from stormpetrel.store.upkeep.forgetting import forgettings
 from stormpetrel.watch.reading import LiveReader, Read
 
 _SLICE: Final = timedelta(days=1)  # how much is caught up with in one commit
-_BEHIND: Final = timedelta(hours=1)  # with so much left to catch up with, it says how far it is
+_BEHIND: Final = timedelta(hours=1)  # with so much left to catch up with, it says after each day how far it is
 _RENEW_EVERY_S: Final = 10.0  # seconds of ours between two renewals of working points, at least
 _PARTS_OF_A_DAY: Final = (1, 2, 3, 4, 6, 8, 12, 24)  # hours
 
@@ -109,7 +109,7 @@ class Watch:
                 if predictions.height:
                     predictions = self._commit(predictions, horizon=part)
                 parts.append(predictions)
-                if until - part >= _BEHIND:
+                if until - part >= _BEHIND and part == _full(part, _SLICE):
                     self._alive(part)
         except BaseException:
             self._stream = None  # it may be ahead of what was committed: the next step begins at the table again

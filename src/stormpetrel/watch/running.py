@@ -378,11 +378,12 @@ def _notify_systemd(message: str, environment: Callable[[str], str | None] = os.
     if not address:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.setblocking(False)  # whoever does not read is no reason to stop watching
         try:
             notify.connect("\0" + address[1:] if address.startswith("@") else address)
             notify.sendall(message.encode())
         except OSError:
-            return  # nobody listens: no reason to stop watching
+            return  # nobody listens, or nobody reads
 
 
 def return_free_memory() -> bool:
