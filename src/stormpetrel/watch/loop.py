@@ -101,7 +101,8 @@ class Watch:
         """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
         parts = [_nothing()]
         try:
-            for part in _slices(stream.horizon, until, self._renewal_period()):
+            moves = self.site.settings.jobs.recalibrate and not self.site.settings.jobs.threshold
+            for part in _slices(stream.horizon, until, self._renewal_period() if moves else None):
                 # Joined at each step: windows of CPU traces come without any change of the table of jobs.
                 news = with_telemetry(self.site, self._news(stream), between=(stream.horizon - LOOKBACK, part))
                 self._renew_working_points(stream)
@@ -109,7 +110,7 @@ class Watch:
                 if predictions.height:
                     predictions = self._commit(predictions, horizon=part)
                 parts.append(predictions)
-                if until - part >= _BEHIND and part == _full(part, _SLICE):
+                if until - part >= _BEHIND and (not moves or part == _full(part, _SLICE)):
                     self._alive(part)
         except BaseException:
             self._stream = None  # it may be ahead of what was committed: the next step begins at the table again
@@ -161,11 +162,14 @@ def retry_pause_s(failures: int, poll_s: float) -> float:
     return min(60.0, poll_s * 2.0 ** min(failures, 10)) if failures else poll_s
 
 
-def _slices(start: datetime, end: datetime, period: timedelta) -> Iterator[datetime]:
-    """Where to stop on the way: at full periods, each with its working points; of what is longer ago than a day, at full days."""
+def _slices(start: datetime, end: datetime, period: timedelta | None) -> Iterator[datetime]:
+    """Where to stop on the way: at full periods, each with its working points; of what is longer ago than a day, at full days.
+
+    Without a period flags do not move, and a day is judged at a time.
+    """
     while True:
-        step = period if end - start <= _SLICE else _SLICE
-        start = _full(start, step) + step
+        step = _SLICE if period is None or end - start > _SLICE else period
+        start = (start if period is None else _full(start, step)) + step
         if start >= end:
             break
         yield start
