@@ -22,6 +22,8 @@ COMMANDS = ("check", "why", "jobs", "waste", "alarms")
 ABOVE = 3
 CANNOT_RUN = 4
 _MOST_SCRIPT = 300_000  # characters; directives come first
+_WHICH = "Which script?"
+_AS_FOR_SBATCH = "stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh; - reads it from here."
 
 
 def main(arguments: Sequence[str] | None = None, *, prints: Callable[[str], None] = print) -> int:
@@ -68,14 +70,16 @@ def _check(service: Service, options: Any) -> Result:
 def _script(script: str | None, wrap: str | None) -> dict[str, str]:
     if wrap is not None:
         return {"text": f"#!/bin/sh\n{wrap}\n", "name": "wrap", "kind": "slurm"}
+    if script is None and not sys.stdin.isatty():  # as sbatch does where no script is named
+        script = "-"
     if script is None:
-        raise ClientError(
-            "Which script?", "stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh; - reads it from here."
-        )
+        raise ClientError(_WHICH, _AS_FOR_SBATCH)
     try:
         text = sys.stdin.read(_MOST_SCRIPT) if script == "-" else _beginning(Path(script))
     except OSError as error:
         raise ClientError(f"{script} cannot be read: {error.strerror}.", "Name the script that you submit.") from error
+    if script == "-" and not text.strip():
+        raise ClientError(f"{_WHICH} Standard input is empty.", _AS_FOR_SBATCH)
     return {"text": text, "name": "stdin" if script == "-" else str(Path.cwd() / script)}
 
 
@@ -130,7 +134,7 @@ def client_parser() -> argparse.ArgumentParser:
         return command
 
     check = add("check", _check, "Judge a job script before it is submitted; after -- whatever sbatch takes.")
-    check.add_argument("script", nargs="?", help="the script; - reads it from standard input")
+    check.add_argument("script", nargs="?", help="the script; - or none reads it from standard input")
     check.add_argument("--kind", choices=("slurm", "pbs", "condor"), help="found from the script if left out")
     check.add_argument("--fail-above", type=float, metavar="RISK", help="exit with 3 if the risk is above this")
     check.add_argument("--short", action="store_true", help="two lines")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import subprocess
 import sys
@@ -123,6 +124,25 @@ def test_check_of_a_wrapped_command_and_exit_codes(asked: list[tuple[Any, ...]],
     assert asked[0][3]["text"] == "#!/bin/sh\nhostname\n"
     monkeypatch.setitem(ANSWER, "cluster", {"can_run": False, "problems": []})
     assert run("check", "--", "--wrap", "hostname")[0] == command.CANNOT_RUN
+
+
+@pytest.mark.parametrize("words", [("check", "-"), ("check",), ("check", "--", "-t", "5"), ("check", "--", "-t", "5", "-")])
+def test_a_script_comes_from_standard_input_as_for_sbatch(
+    asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("#!/bin/sh\n./fit\n"))
+    assert run(*words)[0] == 0
+    body = asked[0][3]
+    assert (body["text"], body["name"]) == ("#!/bin/sh\n./fit\n", "stdin")
+    assert body["arguments"] == (["-t", "5"] if "-t" in words else [])
+
+
+def test_an_empty_standard_input_is_no_script(
+    asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    assert run("check")[0] == 2 and not asked
+    assert "Which script? Standard input is empty." in capsys.readouterr().err
 
 
 def test_two_lines_for_somebody_who_is_submitting(asked: list[tuple[Any, ...]]) -> None:

@@ -1,6 +1,6 @@
 """Job scripts: what a person is about to submit to Slurm, PBS or HTCondor.
 
-path -> text -> kind -> JobRequest; and back: a changed column -> the line to write in the script.
+path or standard input -> text -> kind -> JobRequest; and back: a changed column -> the line to write in the script.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
-from typing import Final
+from typing import BinaryIO, Final
 
 from stormpetrel.errors import SourceError, SourceFormatError, UsageError
 from stormpetrel.sources.lines import cannot_read
@@ -20,7 +20,7 @@ from stormpetrel.sources.scripts.request import Directive, JobRequest, Reading, 
 from stormpetrel.sources.scripts.slurm import read_slurm, slurm_line
 from stormpetrel.sources.scripts.slurm_options import PREFIX as SLURM_PREFIX
 
-__all__ = ["KINDS", "Directive", "JobRequest", "change_line", "parse_job_script", "read_job_script"]
+__all__ = ["KINDS", "Directive", "JobRequest", "change_line", "parse_job_script", "read_job_input", "read_job_script"]
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024  # a script with its data in it can be large; what is larger is no script
 MAX_READ_BYTES: Final = 1024 * 1024  # directives come first
@@ -46,6 +46,22 @@ def read_job_script(path: Path, *, kind: str | None = None, arguments: Sequence[
             data = file.read(MAX_READ_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise cannot_read(path, error if isinstance(error, OSError) else OSError(str(error))) from error
+    return _parse_beginning(data, name, kind, arguments)
+
+
+def read_job_input(file: BinaryIO, *, kind: str | None = None, arguments: Sequence[str] = ()) -> JobRequest:
+    """Read a script from standard input, as sbatch does where no script is named; UsageError where nothing comes."""
+    data = file.read(MAX_READ_BYTES + 1)
+    if not data.strip():
+        raise UsageError(
+            "Which script? Standard input is empty.",
+            hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh",
+        )
+    return _parse_beginning(data, "stdin", kind, arguments)
+
+
+def _parse_beginning(data: bytes, name: str, kind: str | None, arguments: Sequence[str]) -> JobRequest:
+    """Parse what was read of a script: whole lines of at most MAX_READ_BYTES, with a warning where there was more."""
     if len(data) <= MAX_READ_BYTES:
         return parse_job_script(data.decode("utf-8", "replace"), name=name, kind=kind, arguments=arguments)
     whole_lines = data[:MAX_READ_BYTES].rpartition(b"\n")[0] or data[:MAX_READ_BYTES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from stormpetrel.jobs import features
 from stormpetrel.simulate.cluster import simulate
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.simulate.writing import write_sacct
+from stormpetrel.sources.scripts import job_script
 from stormpetrel.store.site import open_site
 from tests.builders import SACCT_FIELDS, Job, make_jobs, make_site, sacct_line
 from tests.builders import write_sacct as write_jobs
@@ -31,8 +33,8 @@ def _few_trees_on_one_thread():
         yield
 
 
-def run(*words, code=0):
-    done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+def run(*words, code=0, stdin=None):
+    done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"}, input=stdin)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert done.exit_code == code, done.output
@@ -111,6 +113,24 @@ def test_check_ends_with_three_above_the_risk_that_was_named(site, tmp_path):
     path = script(tmp_path, "#!/bin/bash\n#SBATCH -n 4\n./a\n")
     run("--site", site, "check", path, "--fail-above", "0", code=3)
     run("--site", site, "check", path, "--fail-above", "1", code=0)
+
+
+@pytest.mark.parametrize("words", [["-"], [], ["--", "-c", "4", "-"], ["--", "-c", "4"]])
+def test_check_reads_standard_input_as_sbatch_does(site, words):
+    shown = run("--site", site, "check", *words, stdin="#!/bin/bash\n#SBATCH -c 8 --mem=2G\n./a\n")
+    assert f"stdin requests {4 if words[1:] else 8} CPUs, 2 GB" in shown
+
+
+def test_check_of_an_empty_standard_input_says_what_to_name(site):
+    with pytest.raises(UsageError, match="Standard input is empty"):
+        run("--site", site, "check", stdin="\n")
+
+
+def test_a_script_from_standard_input_is_read_up_to_a_limit(monkeypatch):
+    text = b"#!/bin/bash\n#SBATCH -c 8\n" + b"# data\n" * 20
+    monkeypatch.setattr(job_script, "MAX_READ_BYTES", 60)
+    request = job_script.read_job_input(io.BytesIO(text))
+    assert request.columns["req_cpus"] == 8 and any("looked at" in warning for warning in request.warnings)
 
 
 def test_check_of_a_stranger_says_that_it_does_not_know(site, tmp_path):

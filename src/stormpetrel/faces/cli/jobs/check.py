@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +25,7 @@ from stormpetrel.jobs.advice.text import effect_text, job_facts, need_texts, wai
 from stormpetrel.jobs.prediction_text import percent, reason_text, verdict_text
 from stormpetrel.jobs.reasons import span
 from stormpetrel.records.units import format_memory
-from stormpetrel.sources.scripts.job_script import JobRequest, parse_job_script, read_job_script
+from stormpetrel.sources.scripts.job_script import JobRequest, parse_job_script, read_job_input, read_job_script
 
 _SHOWN_REASONS = 5
 _BAR = 30
@@ -35,9 +36,13 @@ CANNOT_RUN = 4  # exit code: the cluster cannot run the script as it stands
 def check(
     context: typer.Context,
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="[--] SCRIPT", help="A job script, or an HTCondor submit file; after --, options as for sbatch."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[--] [SCRIPT]",
+            help="A job script, or an HTCondor submit file; - or none: standard input; after --, options as for sbatch.",
+            show_default=False,
+        ),
+    ] = None,
     user: Annotated[
         str | None, typer.Option("--user", help="Whose job it will be; you, if left out.", show_default=False)
     ] = None,
@@ -52,7 +57,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check a job script before it is submitted: can the cluster run it, how likely is it to fail, why, and what to change."""
-    request = _request(words, kind)
+    request = _request(words or [], kind)
     with open_site(context) as site:
         answer = check_request(site, LOCAL, request, user=user or getpass.getuser(), folder=str(Path.cwd()), now=site.now())
     emit(answer.model_dump(mode="json"), lambda out: _print_check(out, answer, log_odds=log_odds), as_json=as_json)
@@ -67,6 +72,8 @@ def _request(words: list[str], kind: str | None) -> JobRequest:
     options, script, wrap = split_words(words)
     if wrap is not None:
         return parse_job_script(f"#!/bin/sh\n{wrap}\n", name="wrap", kind="slurm", arguments=options)
+    if script == "-" or (script is None and not sys.stdin.isatty()):
+        return read_job_input(sys.stdin.buffer, kind=kind, arguments=options)
     if script is None:
         raise UsageError("Which script?", hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh")
     return read_job_script(Path(script), kind=kind, arguments=options)
