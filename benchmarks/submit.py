@@ -1,8 +1,9 @@
 """What the filter inside sbatch adds to a submission, beside the same sbatch without it; and what `check` takes.
 
 `python -m benchmarks.submit SITE [--submissions N]`: a real Slurm (the tests') and `stormpetrel serve` of a site with a model, at
-a Unix socket. Submissions in turn without the filter (STORMPETREL_SUBMIT=off), with the service up, hung and gone; p50 and p99 of
-each, and what is added to the median. `check` through the light client, a process each, beside a Python that does nothing.
+a Unix socket. Submissions in turn without the filter (STORMPETREL_SUBMIT=off), with the service up, slow (a second), hung
+and gone; p50 and p99 of each, and what is added to both. `check` through the light client, a process each, beside a Python
+that does nothing; and how large the client's installation is.
 Results in benchmarks/results/submit.json.
 """
 
@@ -18,18 +19,23 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.parts.command_line import change_settings
 from tests.parts.slurm import RealSlurm
 
 RESULTS = Path(__file__).parent / "results" / "submit.json"
 ROOT = Path(__file__).parents[1]
 FILTER = ROOT / "integrations/slurm/cli_filter.lua"
 READY_S = 120.0
+SLOW_S = 1.0
+WARM_UP = 40  # submissions that are not counted
 SCRIPT = "#!/bin/bash\n#SBATCH --time=20 --mem=2G --cpus-per-task=4 --job-name=fit_3\nsrun fit\n"
 
 
@@ -43,10 +49,45 @@ def measured(act: Callable[[], object], times: int) -> dict[str, float]:
     return {"p50_ms": round(float(np.quantile(took, 0.5)), 1), "p99_ms": round(float(np.quantile(took, 0.99)), 1)}
 
 
+@contextmanager
+def slow_service(path: Path) -> Iterator[None]:
+    """A service that accepts at once and answers a second later."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    path.chmod(0o666)
+    listener.listen(64)
+    over = threading.Event()
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            over.wait(SLOW_S)
+            with suppress(OSError):  # the filter has gone on without us
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+
+    def accept() -> None:
+        with suppress(OSError):  # the listener is closed at the end
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        listener.close()
+        path.unlink()
+
+
+def installed_bytes(folder: Path) -> int:
+    """Size of the light client where pip has put it."""
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(ROOT / "client")]
+    subprocess.run(words, check=True, env={**os.environ, "PIP_ONLY_BINARY": ""})
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def serving(site: Path, path: Path) -> subprocess.Popen[bytes]:
     """`stormpetrel serve` of a copy of the site, once it answers at the socket."""
-    settings = site / "site.toml"
-    settings.write_text(f'{settings.read_text()}\n[serve]\nsocket = "{path}"\n')
+    change_settings(site, serve={"socket": str(path)})
     words = [sys.executable, "-m", "stormpetrel", "--site", str(site), "serve", "--address", "127.0.0.1:0"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     give_up = time.monotonic() + READY_S
@@ -78,9 +119,12 @@ def measure(site: Path, submissions: int) -> dict[str, Any]:
 
         figures["without"] = measured(lambda: submit(STORMPETREL_SUBMIT="off"), submissions)
         figures["gone"] = measured(submit, submissions)
+        with slow_service(path):
+            figures["slow"] = measured(submit, submissions)
         process = serving(copy, path)
         try:
-            submit()
+            for _ in range(WARM_UP):  # the first answers read the past; sbatch does not wait for them
+                submit()
             figures["up"] = measured(submit, submissions)
             client = [sys.executable, "-m", "stormpetrel_client", "check", str(folder / "job.sh")]
             env = {**os.environ, "STORMPETREL_SERVICE": f"unix://{path}", "PYTHONPATH": str(ROOT / "client")}
@@ -93,9 +137,12 @@ def measure(site: Path, submissions: int) -> dict[str, Any]:
             process.send_signal(signal.SIGCONT)
             process.terminate()
             process.wait(timeout=30)
+    figures["client_bytes"] = installed_bytes(folder / "client")
     shutil.rmtree(folder)
-    for name in ("gone", "up", "hung"):
-        figures[name]["added_ms"] = round(figures[name]["p50_ms"] - figures["without"]["p50_ms"], 1)
+    for name in ("gone", "up", "slow", "hung"):
+        for quantile in ("p50", "p99"):
+            added_ms = figures[name][f"{quantile}_ms"] - figures["without"][f"{quantile}_ms"]
+            figures[name][f"added_{quantile}_ms"] = round(added_ms, 1)
     return figures
 
 

@@ -219,17 +219,22 @@ def _reasons(verdict: Json) -> Iterator[str]:
         yield f"  {'▲' if reason.get('contribution', 0) > 0 else '▽'} {effect}{plain(reason.get('words', ''))}"
 
 
+# What a service may say a job needs, each in its unit; what a newer one forecasts besides is left out.
+_NEEDS = {"memory": ("Memory", size), "time": ("Run time", span), "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs")}
+
+
 def _outlook(answer: Json) -> Iterator[str]:
-    for name, need in (answer.get("needs") or {}).items():
-        shown = size if name == "memory" else span
+    needs = [(_NEEDS[name], need) for name, need in (answer.get("needs") or {}).items() if name in _NEEDS]
+    if needs:
         yield ""
-        yield f"Needs of {plain(name)}: half up to {shown(need['p50'])}, nine in ten up to {shown(need['p90'])}"
+    for (noun, shown), need in needs:
+        yield f"{noun}: half such jobs need up to {shown(need['p50'])}, nine in ten up to {shown(need['p90'])}"
     wait = answer.get("wait") or {}
     if wait.get("p50_s") is not None and wait.get("p90_s") is not None:
-        yield ""
+        yield from [] if needs else [""]
         yield f"Starts within {span(wait['p50_s'])} (half of such jobs), {span(wait['p90_s'])} (nine in ten) of its submission"
     elif wait.get("reason"):
-        yield ""
+        yield from [] if needs else [""]
         yield plain(wait["reason"])
 
 

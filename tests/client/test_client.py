@@ -165,6 +165,15 @@ def test_an_answer_of_an_older_service_is_printed_as_far_as_it_goes() -> None:
     assert list(render.alarm_lines({})) == ["No incidents."]
 
 
+def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_out() -> None:
+    needs = {"memory": {"p50": 2.0**30, "p90": 2.0**31}, "time": {"p50": 60.0, "p90": 7200.0}, "cpus": {"p50": 1.5, "p90": 7.0}}
+    lines = list(render.check_lines({"needs": {**needs, "licences": {"p50": 1, "p90": 2}}}))
+    assert "Memory: half such jobs need up to 1.0 GB, nine in ten up to 2.0 GB" in lines
+    assert "Run time: half such jobs need up to 60 s, nine in ten up to 2.0 h" in lines
+    assert "CPUs: half such jobs need up to 1.5 CPUs, nine in ten up to 7.0 CPUs" in lines
+    assert not any("licences" in line for line in lines)
+
+
 # The package
 
 

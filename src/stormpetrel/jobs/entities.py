@@ -6,12 +6,15 @@ frame with the columns of the spaces -> EntityCodes.of -> (job, space) numbers: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.jobs.keys import Space, key
+
+_FEW: Final = 32  # jobs
 
 
 class EntityCodes:
@@ -24,9 +27,12 @@ class EntityCodes:
 
     def of(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         """The numbers of each job's entities; with `take_in` new ones get a number."""
+        keys = frame.select(key(space).alias(str(column)) for column, space in enumerate(self._spaces))
+        if not take_in and frame.height <= _FEW:
+            return self._of_few(keys)
         codes = np.empty((frame.height, len(self._spaces)), np.int64)
-        for column, space in enumerate(self._spaces):
-            values = frame.select(key(space))[:, 0]
+        for column in range(len(self._spaces)):
+            values = keys[:, column]
             distinct = values.unique(maintain_order=True).drop_nulls()
             known = self._known[column]
             for text in distinct if take_in else ():
@@ -38,6 +44,12 @@ class EntityCodes:
             joined = pl.DataFrame({"key": values}).join(table, on="key", how="left", maintain_order="left")
             codes[:, column] = joined["code"].fill_null(-1).to_numpy()
         return codes
+
+    def _of_few(self, keys: pl.DataFrame) -> NDArray[np.int64]:
+        """The same for a handful of jobs: a query takes longer than to look each of them up."""
+        columns = zip(self._known, keys.iter_columns(), strict=True)
+        codes = [[-1 if text is None else known.get(text, 0) for text in values] for known, values in columns]
+        return np.array(codes, np.int64).T  # (job, space)
 
 
 def grown(arrays: Sequence[NDArray[np.generic]], count: int, fills: Sequence[float]) -> list[NDArray[np.generic]]:
