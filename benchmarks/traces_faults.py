@@ -2,6 +2,7 @@
 
     python -m benchmarks.traces_faults --seeds 10                       # simulated: three node-days of calm per seed
     python -m benchmarks.traces_faults --campaigns exathlon             # real runs, split by span of time
+    python -m benchmarks.traces_faults --seeds 2 --only --without embedding   # the detector without one of its inputs
     python -m benchmarks.traces_faults --seeds 10 --promised-only       # simulated: promised and realised shares alone
     python -m benchmarks.traces_faults --seeds 10 --only kmeans --keep DIR   # detector and kmeans anew, the rest as it was
     python -m benchmarks.traces_faults --spoilt 0 0.05 0.1 --campaigns exathlon --seeds 3   # unlabelled faults in training
@@ -26,11 +27,13 @@ import numpy as np
 from stormpetrel.records.windows import Windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set, simulate_campaign
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
+from stormpetrel.traces.detector.detector import DetectorSettings
 from stormpetrel.traces.detector.layout import Layout
 from stormpetrel.traces.exam.study import CEILING, DETECTOR, VISIBLE, FaultStudy, run_fault_study
 from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
 from stormpetrel.traces.faults.contract import SEVERITIES, Fault, inject, load_faults
 
+INPUTS: Final = ("embedding", "hour", "peers")
 RESULTS: Final = Path(__file__).parent / "results"
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "trace_faults.py"
 EXAMPLE_FAULTS: Final = (
@@ -157,6 +160,7 @@ def main() -> None:
         "--spoilt", type=float, nargs="*", help="shares of the training windows that hold a fault nobody labelled"
     )
     parser.add_argument("--promised-only", action="store_true", help="no faults: only which share of calm windows is flagged")
+    parser.add_argument("--without", nargs="*", default=[], choices=INPUTS, help="inputs of the detector that are left out")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--results-name", default=None)
     options = parser.parse_args()
@@ -220,7 +224,7 @@ def spoilt_training(options: argparse.Namespace, began: float) -> None:
         for share in options.spoilt:
             train, validation = (with_faults(windows, share) for windows in (split.train, split.validation))
             changed = replace(split, train=train, validation=validation)
-            study = run_fault_study(changed, BENCH, most_nodes=options.nodes_per_fault, references=())
+            study = run_fault_study(changed, BENCH, most_nodes=options.nodes_per_fault, references=(), **inputs(options))
             cells = [found[DETECTOR] for severities in study.figures.values() for found in severities.values()]
             means = {figure: float(np.mean([getattr(cell, figure) for cell in cells])) for figure in ("roc_auc", "recall")}
             flagged = {str(promised): value for promised, value in study.promised.items()}
@@ -242,7 +246,15 @@ def with_faults(windows: Windows, share: float) -> Windows:
 
 def of_runs(options: argparse.Namespace, faults: Sequence[Fault]) -> dict[str, Any]:
     """The study of recorded runs."""
-    return figures(run_fault_study(runs(options), faults, references=options.only))
+    return figures(run_fault_study(runs(options), faults, references=options.only, **inputs(options)))
+
+
+def inputs(options: argparse.Namespace) -> dict[str, Any]:
+    """The inputs of the detector that can be left out, and the shipped encoder for its embeddings."""
+    from stormpetrel.traces.shipped import load_shipped
+
+    left_out = dict.fromkeys(options.without, False)
+    return {"settings": DetectorSettings(**left_out), "encoder": load_shipped(threads=1).scorer.embed}
 
 
 def runs(options: argparse.Namespace) -> SplitWindows:
@@ -259,7 +271,10 @@ def of_seed(options: argparse.Namespace, seed: int, faults: Sequence[Fault]) -> 
         study: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         return study
     windows = simulated(seed, options.minutes)
-    study = figures(run_fault_study(windows, faults, seed=seed, most_nodes=options.nodes_per_fault, references=options.only))
+    found = run_fault_study(
+        windows, faults, seed=seed, most_nodes=options.nodes_per_fault, references=options.only, **inputs(options)
+    )
+    study = figures(found)
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(study), encoding="utf-8")
@@ -270,7 +285,7 @@ def promised_of_seeds(options: argparse.Namespace, began: float) -> None:
     """Print, seed by seed, which share of the calm windows of a later simulated campaign is flagged; keep the means."""
     studies: list[Mapping[str, Mapping[float, float]]] = []
     for seed in range(options.first_seed, options.first_seed + options.seeds):
-        study = run_fault_study(simulated(seed, options.minutes), (), seed=seed, references=())
+        study = run_fault_study(simulated(seed, options.minutes), (), seed=seed, references=(), **inputs(options))
         studies.append(study.promised_levels)
         print(f"seed {seed}")
         show_promised({level: {str(share): value for share, value in of.items()} for level, of in study.promised_levels.items()})

@@ -165,7 +165,7 @@ def fit_trace_model(
     progress(1.0, "drawing the map")
     about = {**learnt_about(model, seen, site.settings.traces.alarm_share), **seen.about, "code_version": __version__}
     progress(1.0, "learning what is calm")
-    detector = fit_detector(seen, fitting.seed)
+    detector = fit_detector(seen, model, fitting.seed)
     hierarchy = learnt_hierarchy(model, seen, site.node_metrics.read().collect())
     kept = {} if detector is None else {DETECTOR: detector.content()}
     kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
@@ -187,10 +187,10 @@ def enter_trace_model(
     return site.models.add_together({model_name(fitted.architecture): new}, promoted_by=promoted_by, action=action)
 
 
-def fit_detector(seen: LearningWindows, seed: int = 0) -> TraceDetector | None:
-    """The detector of the same windows; None where there are too few calm ones to learn from."""
+def fit_detector(seen: LearningWindows, scorer: Scorer, seed: int = 0) -> TraceDetector | None:
+    """The detector of the same windows, beside what embeds them; None where there are too few calm ones to learn from."""
     try:
-        return TraceDetector(DetectorSettings(seed=seed)).fit(join_windows([seen.train, seen.validation]))
+        return TraceDetector(DetectorSettings(seed=seed), scorer.embed).fit(join_windows([seen.train, seen.validation]))
     except ModelError:
         return None
 
@@ -334,25 +334,25 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
     except (KeyError, TypeError, ValueError):
         raise incomplete_entry(training) from None
     folder = site.models.verified_folder(entry.name, entry.version)
-    scorer = TraceScorer.load(folder, threads=threads)
+    scorer = FittingScorer(TraceScorer.load(folder, threads=threads), step_s)
     return TraceModel(
-        FittingScorer(scorer, step_s),
+        scorer,
         chart,
         bad_io,
         promise,
         entry.name,
         entry.version,
         step_s,
-        detector=_kept_detector(folder, about.get("detector")),
+        detector=_kept_detector(folder, about.get("detector"), scorer),
         hierarchy=_kept_hierarchy(folder, about.get("hierarchy")),
     )
 
 
-def _kept_detector(folder: Path, record: Any) -> TraceDetector | None:
+def _kept_detector(folder: Path, record: Any, scorer: Scorer) -> TraceDetector | None:
     """The detector beside a model; None where it has none that this version reads: the next training makes one."""
     if not isinstance(record, dict) or record.get("format_version") != DETECTOR_FORMAT or not (folder / DETECTOR).is_file():
         return None
-    return TraceDetector.of_content(record, (folder / DETECTOR).read_bytes(), str(folder))
+    return TraceDetector.of_content(record, (folder / DETECTOR).read_bytes(), str(folder), scorer.embed)
 
 
 def _kept_hierarchy(folder: Path, record: Any) -> NodeHierarchy | None:

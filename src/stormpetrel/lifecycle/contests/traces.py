@@ -238,7 +238,7 @@ def _name(current: Training | None) -> str:
 
 def renewed_model(site: Site, champion: TraceModel, seen: LearningWindows) -> FittedTraces:
     """The network in use with a detector and a threshold of other windows: what can be renewed without torch."""
-    detector = fit_detector(seen)
+    detector = fit_detector(seen, champion.scorer)
     about = {**learnt_about(champion.scorer, seen, site.settings.traces.alarm_share), **seen.about, "code_version": __version__}
     about["detector"] = None if detector is None else detector.metadata()
     about["network_of"] = champion.version

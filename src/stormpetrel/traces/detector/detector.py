@@ -1,7 +1,8 @@
 """The detector: how rare a window is among this site's calm ones, for its thread, its job and its node.
 
-Windows -> TraceDetector.fit -> score(windows, level) -> surprise. A window is compared with its kind of work, with the past of
-its own thread, with the other threads of its job, and its node with the node's own past; quiet windows are as odd as loud ones.
+Windows -> TraceDetector.fit -> score(windows, level) -> surprise. A window is compared with its kind of work (its embedding as
+well), with the past of its own thread, with the other threads of its job, and its node with the node's own past, the job's other
+nodes and this time of day; quiet windows are as odd as loud ones.
 What a thread has not shown before and its neighbours do not show either is what counts.
 
 A score is -log10 of the share of calm windows that are as odd: 3 means one in a thousand. The share is calibrated on calm blocks
@@ -10,8 +11,8 @@ of time that the node level was not learnt from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from platform import python_version
 from typing import Any, Final, Literal, Self
@@ -25,7 +26,9 @@ from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.arrays import Floats
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.detector.calibration import TAIL, Calibration, Tail, excess_of, least_scale_of
-from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty
+from stormpetrel.traces.detector.day import HOURS, covers_days, hours_on_days
+from stormpetrel.traces.detector.embedding import EmbeddingRarity
+from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty, time_blocks
 from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
 from stormpetrel.traces.detector.recent import RecentNodes, running_units, unit_of
@@ -35,10 +38,11 @@ from stormpetrel.traces.detector.thread_level import ThreadLevel
 
 Groups = npt.NDArray[np.intp]
 Level = Literal["thread", "job", "node"]
+Encoder = Callable[[Windows], npt.NDArray[np.float32]]  # embeddings (windows, embedding)
 
 LEVELS: Final[tuple[Level, ...]] = ("thread", "job", "node")
 KIND: Final = "traces-detector"
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 ARRAYS: Final = "detector.safetensors"
 _TOP_SHARE: Final = 0.25  # of a node's threads, the oddest: few are enough to make a node odd
 _TOP_WEIGHT: Final = 0.5  # of the oddest threads beside the node's own features
@@ -57,6 +61,9 @@ class DetectorSettings:
 
     seed: int = 0
     components: int = 16  # of the reconstruction
+    embedding: bool = True  # how rare the encoder's embedding is, where there is an encoder
+    hour: bool = True  # what is usual at this time of day, where calm windows cover it on two days
+    peers: bool = True  # the other nodes of a job, where calm ones move together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,14 +123,15 @@ class TraceDetector:
 
     levels_: Levels
     reconstruction_: Reconstruction
+    embedding_: EmbeddingRarity | None  # None where there was no encoder in training
     novelty_: Calibration  # of node windows: how much of what was never seen calm ones show
     units_: Floats  # (known for, 2, 2) median and spread of node features and of the oddest threads, among calm windows
     calibrations_: dict[Level, tuple[Calibration, ...]]  # by how long a thread, job or node has been seen
     data_: dict[str, Any]
     versions_: dict[str, Any]
 
-    def __init__(self, settings: DetectorSettings | None = None) -> None:
-        self.settings = settings or DetectorSettings()
+    def __init__(self, settings: DetectorSettings | None = None, encoder: Encoder | None = None) -> None:
+        self.settings, self.encoder = settings or DetectorSettings(), encoder
 
     def fit(self, windows: Windows) -> Self:
         """Learn from calm windows: those of jobs that are labelled as trouble, or that changed hands, are left out."""
@@ -138,10 +146,14 @@ class TraceDetector:
         self.reconstruction_ = Reconstruction.fit(
             windows.rates[layout.counted], self.settings.components, np.random.default_rng(self.settings.seed)
         )
-        seen = self.observe(windows)
-        thread = ThreadLevel.fit(seen.statistics, layout, layout.counted, self.settings.seed)
+        by_hour = self.settings.hour and covers_days(layout.start_s[layout.counted])
+        how = {"by_hour": by_hour, "with_peers": self.settings.peers}
+        seen = Observation(
+            windows, layout, self._learnt_statistics(windows, layout), movement(windows.rates, layout.node, layout.nodes)
+        )
+        thread = ThreadLevel.fit(seen.statistics, layout, layout.counted, self.settings.seed, by_hour=by_hour)
         past = thread.past(thread.away(seen.statistics, layout), layout)
-        node = NodeLevel.fit(_node_features(thread, seen, past), layout.node_past, np.ones(layout.nodes, dtype=bool))
+        node = NodeLevel.fit(_node_features(thread, seen, past), layout, np.ones(layout.nodes, dtype=bool), **how)
         calm = keep_aside(
             seen.statistics,
             layout,
@@ -149,6 +161,7 @@ class TraceDetector:
             windows.window_s,
             self.settings.seed,
             _TOP_SHARE,
+            **how,
         )
         self.levels_ = Levels(replace(thread, usual=calm.thread_usual), replace(node, usual=calm.node_usual))
         seen_for = _seen_for(layout)
@@ -167,6 +180,7 @@ class TraceDetector:
             "nodes_kept_aside": int(np.isfinite(calm.node_features).sum()),
             "steps": windows.steps,
             "step_s": windows.step_s,
+            "inputs": self._inputs(layout, node),
         }
         self.versions_ = {"stormpetrel": __version__, "numpy": np.__version__, "python": python_version()}
         return self
@@ -175,12 +189,13 @@ class TraceDetector:
         """The statistics of windows, which are all that a score needs."""
         _check_finite(windows)
         layout = Layout.of(windows)
-        return Observation(windows, layout, self._statistics(windows.rates), movement(windows.rates, layout.node, layout.nodes))
+        statistics = self._statistics(windows, layout)
+        return Observation(windows, layout, statistics, movement(windows.rates, layout.node, layout.nodes))
 
     def changed(self, seen: Observation, rates: npt.NDArray[np.float32]) -> Observation:
         """The same windows with other rates in them: what they would show with a fault, beside the same past."""
         layout, windows = seen.layout, replace(seen.windows, rates=rates)
-        return Observation(windows, layout, self._statistics(rates), movement(rates, layout.node, layout.nodes))
+        return Observation(windows, layout, self._statistics(windows, layout), movement(rates, layout.node, layout.nodes))
 
     def expect(self, seen: Observation, recent: RecentNodes | None = None) -> Expectation:
         """What the past of these windows lets expect of each of them.
@@ -255,11 +270,12 @@ class TraceDetector:
     def content(self) -> bytes:
         """All arrays, as safetensors."""
         levels = self._fitted()
-        arrays: dict[str, Floats] = {
+        arrays: dict[str, npt.NDArray[Any]] = {
             **levels.thread.arrays(),
             **levels.node.arrays(),
             **self.reconstruction_.arrays("reconstruction"),
             **self.novelty_.arrays("novelty"),
+            **({} if self.embedding_ is None else self.embedding_.arrays("embedding")),
             "units": self.units_,
         }
         for level, calibrations in self.calibrations_.items():
@@ -272,20 +288,21 @@ class TraceDetector:
         """What it is, as JSON can hold it."""
         return {
             "format_version": FORMAT_VERSION,
-            "settings": {"seed": self.settings.seed, "components": self.settings.components},
+            "settings": asdict(self.settings),
             "types": list(self._fitted().thread.types),
+            "embedding_types": None if self.embedding_ is None else list(self.embedding_.types),
             "data": self.data_,
             "versions": self.versions_,
         }
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read a detector; ModelFormatError says what is wrong with it."""
+    def load(cls, folder: Path, encoder: Encoder | None = None) -> Self:
+        """Read a detector, with the encoder that it was trained beside; ModelFormatError says what is wrong with it."""
         record, files = load_model_bytes(folder, kind=KIND, format_version=FORMAT_VERSION)
-        return cls.of_content(record, files.get(ARRAYS, b""), str(folder))
+        return cls.of_content(record, files.get(ARRAYS, b""), str(folder), encoder)
 
     @classmethod
-    def of_content(cls, record: Mapping[str, Any], content: bytes, where: str) -> Self:
+    def of_content(cls, record: Mapping[str, Any], content: bytes, where: str, encoder: Encoder | None = None) -> Self:
         """The detector of which `metadata` and `content` were kept; ModelFormatError says what is wrong with them."""
         load = _safetensors().load
         if record.get("format_version") != FORMAT_VERSION:
@@ -295,10 +312,11 @@ class TraceDetector:
             arrays = load(content)
             if not all(np.isfinite(array).all() for array in arrays.values()):
                 raise ValueError("it holds values that are not numbers")
-            settings = record["settings"]
-            model = cls(DetectorSettings(int(settings["seed"]), int(settings["components"])))
+            model = cls(_settings(record["settings"]), encoder)
             model.levels_ = Levels(ThreadLevel.of_arrays(arrays, record["types"]), NodeLevel.of_arrays(arrays))
             model.reconstruction_ = Reconstruction.of_arrays("reconstruction", arrays)
+            types = record["embedding_types"]
+            model.embedding_ = None if types is None else EmbeddingRarity.of_arrays("embedding", arrays, types)
             model.novelty_ = Calibration.of_arrays("novelty", arrays)
             model.units_ = arrays["units"]
             model.calibrations_ = {
@@ -315,8 +333,44 @@ class TraceDetector:
             raise ModelError("This detector has not been trained yet.", hint="Train it first: fit(windows).")
         return self.levels_
 
-    def _statistics(self, rates: npt.NDArray[np.float32]) -> Floats:
-        return np.concatenate([thread_statistics(rates), self.reconstruction_.log_error(rates)[:, None]], axis=1)
+    def _statistics(self, windows: Windows, layout: Layout) -> Floats:
+        columns = [thread_statistics(windows.rates), self.reconstruction_.log_error(windows.rates)[:, None]]
+        if self.embedding_ is not None:
+            columns.append(self.embedding_.log_distance(self._embedded(windows), layout.job_type)[:, None])
+        return np.concatenate(columns, axis=1)
+
+    def _learnt_statistics(self, windows: Windows, layout: Layout) -> Floats:
+        """The statistics of the windows that it learns from: their neighbours are those of other blocks of time."""
+        self.embedding_ = None
+        statistics = self._statistics(windows, layout)
+        if self.encoder is None or not self.settings.embedding:
+            return statistics
+        embeddings = self._embedded(windows)
+        self.embedding_ = EmbeddingRarity.fit(embeddings, layout.job_type, layout.counted, self.settings.seed)
+        block = time_blocks(layout.start_s, windows.window_s)[0]
+        rarity = self.embedding_.log_distance_across(embeddings, layout.job_type, block)
+        return np.concatenate([statistics, rarity[:, None]], axis=1)
+
+    def _embedded(self, windows: Windows) -> npt.NDArray[np.float32]:
+        if self.encoder is None:
+            raise ModelError(
+                "This detector looks at embeddings, and there is no encoder beside it.",
+                hint="Load it with the encoder that it was trained beside: TraceDetector.load(folder, encoder).",
+            )
+        return self.encoder(windows)
+
+    def _inputs(self, layout: Layout, node: NodeLevel) -> dict[str, Any]:
+        """Which of the inputs that not every site can have are in use, and what they rest on."""
+        hours = hours_on_days(layout.start_s[layout.counted])
+        return {
+            "embedding": {"active": self.embedding_ is not None},
+            "hour": {"active": node.habit is not None, "hours_on_two_days": hours, "hours_needed": HOURS},
+            "peers": {
+                "active": bool(node.peer.any()),
+                "node_windows": int((layout.peers >= 0).sum()),
+                "features": int((node.peer > 0).sum()),
+            },
+        }
 
     def recent(self, seen: Observation, expected: Expectation) -> RecentNodes:
         """What node windows add to what is known of late."""
@@ -339,8 +393,8 @@ def _node_features(thread: ThreadLevel, seen: Observation, past: Floats) -> Floa
 
 def _node_view(node: NodeLevel, features: Floats, layout: Layout) -> tuple[Floats, Floats]:
     """What is left of node features in units of each node's own spread, and how odd each node was before."""
-    left = node.left(features, node.expected(features, layout.node_past))
-    scaled = left / node.spread(left, layout.node_past)
+    left = node.left(features, node.expected(features, layout))
+    scaled = left / node.spread(left, layout)
     return scaled, node.own_surprise(node.surprise(scaled, layout.node_past), layout.node_past)
 
 
@@ -350,8 +404,8 @@ def _expectation(levels: Levels, seen: Observation) -> Expectation:
     past = thread.past(away, layout)
     own = thread.own_surprise(thread.surprise(thread.left(away, past, layout), layout), layout)
     features = _node_features(thread, seen, past)
-    expected = node.expected(features, layout.node_past)
-    spread = node.spread(node.left(features, expected), layout.node_past)
+    expected = node.expected(features, layout)
+    spread = node.spread(node.left(features, expected), layout)
     unit = np.empty((layout.nodes, 0, 2))  # of late: known when the surprises of all windows are
     return Expectation(past, own, expected, spread, _node_view(node, features, layout)[1], unit)
 
@@ -400,6 +454,16 @@ def _calibrations(calm: Floats, seen_for: Groups) -> tuple[Calibration, ...]:
     everybody = np.concatenate(apart) if apart else np.zeros(1)
     tail = Tail.fit(np.concatenate([excess_of(values) for values in apart or [everybody]]), least_scale_of(everybody))
     return tuple(Calibration.fit(values, tail if len(values) * TAIL < _FEWEST_IN_TAIL else None) for values in kinds)
+
+
+def _settings(record: Mapping[str, Any]) -> DetectorSettings:
+    return DetectorSettings(
+        seed=int(record["seed"]),
+        components=int(record["components"]),
+        embedding=bool(record["embedding"]),
+        hour=bool(record["hour"]),
+        peers=bool(record["peers"]),
+    )
 
 
 def _check_finite(windows: Windows) -> None:

@@ -43,7 +43,17 @@ class KeptAside:
     node_usual: Floats  # (2,)
 
 
-def keep_aside(statistics: Floats, layout: Layout, features: Features, window_s: float, seed: int, top_share: float) -> KeptAside:
+def keep_aside(
+    statistics: Floats,
+    layout: Layout,
+    features: Features,
+    window_s: float,
+    seed: int,
+    top_share: float,
+    *,
+    by_hour: bool = False,
+    with_peers: bool = True,
+) -> KeptAside:
     """Judge every block of time by levels that were learnt from the others.
 
     Parameters
@@ -54,6 +64,8 @@ def keep_aside(statistics: Floats, layout: Layout, features: Features, window_s:
         What the node level looks at, by the thread level of a block.
     top_share
         Of a node's threads, the oddest.
+    by_hour, with_peers
+        Whether the time of day, and the other nodes of a job, are looked at.
     """
     block, is_apart = time_blocks(layout.node_start_s, window_s)
     whole = _own_block(layout.node_past, block)
@@ -64,16 +76,16 @@ def keep_aside(statistics: Floats, layout: Layout, features: Features, window_s:
     thread, novelty, node = np.full(len(layout.node), np.nan), np.zeros(len(layout.node)), np.full(layout.nodes, np.nan)
     for kept in np.unique(block):
         learn = layout.counted & (of_thread != kept)
-        level = ThreadLevel.fit(statistics, layout, learn if learn.any() else layout.counted, seed)
+        level = ThreadLevel.fit(statistics, layout, learn if learn.any() else layout.counted, seed, by_hour=by_hour)
         away = level.away(statistics, layout)
         past = level.past(away, layout)
         thread[of_thread == kept] = level.distance.log_distance(level.left(away, past, layout))[of_thread == kept]
         novelty[of_thread == kept] = level.novelty(statistics[of_thread == kept])
         seen = features(level, past)
         others = block != kept
-        nodes = NodeLevel.fit(seen, layout.node_past, others if others.any() else ~others)
-        left = nodes.left(seen, nodes.expected(seen, layout.node_past))
-        node[block == kept] = nodes.distance.log_distance(left / nodes.spread(left, layout.node_past))[block == kept]
+        nodes = NodeLevel.fit(seen, layout, others if others.any() else ~others, by_hour=by_hour, with_peers=with_peers)
+        left = nodes.left(seen, nodes.expected(seen, layout))
+        node[block == kept] = nodes.distance.log_distance(left / nodes.spread(left, layout))[block == kept]
     threads = (_own_block(layout.thread_past, of_thread) if is_apart else np.ones(len(thread), dtype=bool)) & layout.counted
     usual, node_usual = _usual(thread, layout.thread_past, threads), _usual(node, layout.node_past, whole)
     surprise = _less_own(thread, usual, layout.thread_past, ThreadLevel.own_surprise_of)

@@ -36,12 +36,14 @@ class Layout:
 
     counted: npt.NDArray[np.bool_]  # (windows,) belongs to groups
     job_type: npt.NDArray[np.str_]  # (windows,)
+    start_s: Floats  # (windows,)
     thread_past: Past
     node: Groups  # (windows,) threads of one node at one moment, counted ones
     node_of: npt.NDArray[np.int32]  # (node groups,) which of the windows' nodes
     node_start_s: Floats  # (node groups,)
     node_trace: npt.NDArray[np.int32]  # (node groups,)
     node_past: Past
+    peers: Groups  # (node groups,) nodes that mostly run the same job at the same moment; -1 where there is no other
     work: Groups  # (windows,) threads of one job on one node at one moment; those without a known job together
     work_job: npt.NDArray[np.int32]  # (work groups,) which of the windows' jobs, or below zero
     work_node: Groups  # (work groups,) the node group it belongs to
@@ -74,12 +76,14 @@ class Layout:
         return cls(
             counted=counted,
             job_type=windows.job_types(),
+            start_s=windows.start_s.astype(np.float64),
             thread_past=chain(before),
             node=node,
             node_of=groups[:, 2].astype(np.int32),
             node_start_s=groups[:, 1],
             node_trace=groups[:, 0].astype(np.int32),
             node_past=chain(_node_before(groups, node, goes_on, windows.window_s)),
+            peers=_peers(groups, node, job),
             work=work - shift,
             work_job=work_job,
             work_node=works[shift:, 0].astype(np.intp),
@@ -88,7 +92,8 @@ class Layout:
     def of_nodes(self, some: Groups) -> tuple[Self, Groups]:
         """The layout of some node groups alone, in their order, and the rows of their windows.
 
-        What the past holds is gone from it, and only whether there is a past is kept: expectations are made before.
+        What the past and the job's other nodes hold is gone from it, and only whether there is a past is kept: expectations are
+        made before.
         """
         number = np.full(self.nodes, -1, dtype=np.intp)
         number[some] = np.arange(len(some))
@@ -98,12 +103,14 @@ class Layout:
             self,
             counted=self.counted[rows],
             job_type=self.job_type[rows],
+            start_s=self.start_s[rows],
             thread_past=Past(self.thread_past.rows[rows]),
             node=number[self.node[rows]],
             node_of=self.node_of[some],
             node_start_s=self.node_start_s[some],
             node_trace=self.node_trace[some],
             node_past=Past(self.node_past.rows[some]),
+            peers=np.full(len(some), -1, dtype=np.intp),
             work=work.ravel(),
             work_job=self.work_job[works],
             work_node=number[self.work_node[works]],
@@ -118,6 +125,22 @@ def _node_before(groups: Floats, node: Groups, goes_on: npt.NDArray[np.bool_], w
     threads = np.bincount(node[inside], minlength=len(groups))
     same = np.bincount(node[inside], weights=goes_on[inside], minlength=len(groups))
     return np.where(same >= _SAME_WORK * np.maximum(threads, 1), before, -1)
+
+
+def _peers(groups: Floats, node: Groups, job: npt.NDArray[np.int64]) -> Groups:
+    """A number for each node group, equal for nodes of which more than half of the threads run the same job at one moment."""
+    inside = node >= 0
+    threads = np.bincount(node[inside], minlength=len(groups))
+    known = inside & (job >= 0)
+    pairs, counts = np.unique(np.stack([node[known], job[known]], axis=1), axis=0, return_counts=True)
+    main = pairs[counts > threads[pairs[:, 0]] / 2] if len(pairs) else pairs  # (nodes with a main job, 2)
+    peers = np.full(len(groups), -1, dtype=np.intp)
+    if len(main):
+        key = np.concatenate([groups[main[:, 0], :2], main[:, 1:]], axis=1)
+        _, number, size = np.unique(key, axis=0, return_inverse=True, return_counts=True)
+        number = number.ravel()
+        peers[main[:, 0]] = np.where(size[number] > 1, number, -1)
+    return peers
 
 
 def _same_job_same_number(windows: Windows) -> npt.NDArray[np.int64]:

@@ -32,6 +32,7 @@ _SAME: Final = 5e-4  # steps that differ by less in every mode are the same
 _BUSY: Final = 0.025  # two ticks in a second and more: idle threads show the same second for minutes, working ones do not
 _SMALL: Final = 0.004  # added before a logarithm: less than half a tick in a second is nothing
 _AT_ONCE: Final = 8192
+_MANY: Final = 12  # rows of a group
 
 
 def thread_statistics(rates: Rates) -> Floats:
@@ -99,6 +100,19 @@ def medians(values: Floats, group: Groups, fewest: int) -> Floats:
     for rows, _ in rows_by_size(group):
         if rows.shape[1] >= fewest:
             pooled[rows] = np.median(values[rows], axis=1)[:, None]
+    return pooled
+
+
+def others_median(values: Floats, group: Groups) -> Floats:
+    """For each row the median over the other rows of its group, column by column; zero for who is in none, or alone."""
+    pooled = np.zeros(values.shape)
+    for rows, _ in rows_by_size(group):
+        size = rows.shape[1]
+        if size > _MANY:  # one of many does not move a median
+            pooled[rows] = np.median(values[rows], axis=1)[:, None]
+        elif size > 1:
+            for place in range(size):
+                pooled[rows[:, place]] = np.median(values[np.delete(rows, place, axis=1)], axis=1)
     return pooled
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.records.arrays import Floats
+from stormpetrel.traces.detector.day import DayHabit
 from stormpetrel.traces.detector.distance import Distance
 from stormpetrel.traces.detector.layout import FORGETS, Layout, Past
 from stormpetrel.traces.detector.normal_scores import LARGEST, NormalScores
@@ -41,9 +42,10 @@ class ThreadLevel:
     alone: Floats  # (statistics,) neighbours now, where there is no past
     distance: Distance
     usual: Floats  # (2,) mean surprise with and without a past
+    habit: DayHabit | None = None  # of the hours; None where they are not known
 
     @classmethod
-    def fit(cls, statistics: Floats, layout: Layout, learn: Mask, seed: int) -> Self:
+    def fit(cls, statistics: Floats, layout: Layout, learn: Mask, seed: int, *, by_hour: bool = False) -> Self:
         """Learn from the windows that `learn` names; all others only stand beside them."""
         rng = np.random.default_rng(seed)
         rows = _some(rng, np.flatnonzero(learn))
@@ -61,11 +63,13 @@ class ThreadLevel:
         weights = _ridge([past[with_past], near_now[with_past], near_past[with_past]], away[with_past])
         alone = _ridge([near_now[rows]], away[rows])[0]
         level = cls(scores, known, type_mean, own, weights, alone, Distance.fit(np.zeros((0, away.shape[1]))), np.zeros(2))
-        left = level._left(away, past, near_now, near_past, layout.thread_past.known)
+        left = level._left(away, past, near_now, near_past, layout)
+        habit = DayHabit.fit(left, layout.start_s, learn) if by_hour else None
+        left = left if habit is None else left / habit.ratio(layout.start_s)
         teaching = with_past if with_past.size > 2 * away.shape[1] else rows
         distance = Distance.fit(left[teaching], shrinkage=0.1)
         usual = _usual(distance.log_distance(left), learn, layout.thread_past.known)
-        return cls(scores, known, type_mean, own, weights, alone, distance, usual)
+        return cls(scores, known, type_mean, own, weights, alone, distance, usual, habit)
 
     def away(self, statistics: Floats, layout: Layout) -> Floats:
         """Normal scores less what is usual for the kind of work, (windows, statistics)."""
@@ -80,9 +84,9 @@ class ThreadLevel:
         return np.asarray(away - np.where(layout.thread_past.known[:, None], self.own * past, 0.0))
 
     def left(self, away: Floats, past: Floats, layout: Layout) -> Floats:
-        """What is left after past and neighbours, (windows, statistics)."""
+        """What is left after past and neighbours, in units of the hour, (windows, statistics)."""
         near_now, near_past = (medians(values, layout.work, _FEWEST_NEIGHBOURS) for values in (away, past))
-        return self._left(away, past, near_now, near_past, layout.thread_past.known)
+        return self._left(away, past, near_now, near_past, layout)
 
     def surprise(self, left: Floats, layout: Layout) -> Floats:
         """How unusual each window is, before its thread's own habit of surprising is taken off; about 0 is usual."""
@@ -103,9 +107,10 @@ class ThreadLevel:
         """The same, whatever was learnt."""
         return past.mean(surprise, prior=0.0, weight=_OWN_WEIGHT)
 
-    def _left(self, away: Floats, past: Floats, near_now: Floats, near_past: Floats, known: Mask) -> Floats:
+    def _left(self, away: Floats, past: Floats, near_now: Floats, near_past: Floats, layout: Layout) -> Floats:
         with_past = self.weights[0] * past + self.weights[1] * near_now + self.weights[2] * near_past
-        return np.asarray(away - np.where(known[:, None], with_past, self.alone * near_now))
+        left = np.asarray(away - np.where(layout.thread_past.known[:, None], with_past, self.alone * near_now))
+        return left if self.habit is None else left / self.habit.ratio(layout.start_s)
 
     def arrays(self) -> dict[str, Floats]:
         """As they are saved."""
@@ -117,6 +122,7 @@ class ThreadLevel:
             "thread.weights": self.weights,
             "thread.alone": self.alone,
             "thread.usual": self.usual,
+            **({} if self.habit is None else {"thread.habit": self.habit.ratios}),
         }
 
     @classmethod
@@ -131,6 +137,7 @@ class ThreadLevel:
             arrays["thread.alone"],
             Distance.of_arrays("thread.distance", arrays),
             arrays["thread.usual"],
+            DayHabit(arrays["thread.habit"]) if "thread.habit" in arrays else None,
         )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Final
@@ -27,7 +27,7 @@ from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import USER
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.traces.campaign_splits import SplitWindows
-from stormpetrel.traces.detector.detector import LEVELS, DetectorSettings, Expectation, Observation, TraceDetector
+from stormpetrel.traces.detector.detector import LEVELS, DetectorSettings, Encoder, Expectation, Observation, TraceDetector
 from stormpetrel.traces.detector.statistics import top_mean
 from stormpetrel.traces.exam.baselines import Baseline, WindowsOfNodes, fitted_baselines
 from stormpetrel.traces.faults.bench import BENCH
@@ -100,14 +100,18 @@ def run_fault_study(
     most_nodes: int = MOST_NODES,
     sink: Sink | None = None,
     references: Collection[str] | None = None,
+    settings: DetectorSettings | None = None,
+    encoder: Encoder | None = None,
     progress: Progress = no_progress,
 ) -> FaultStudy:
     """Fit detector and baselines on the calm windows of training and validation, and judge them on the test windows.
 
-    `references` names the baselines (and CEILING) that stand beside the detector; all of them where it is left out.
+    `references` names the baselines (and CEILING) that stand beside the detector; all of them where it is left out. `encoder`
+    gives the embeddings that the detector looks at; without one it goes without.
     """
     progress(0.0, "learning what is calm")
-    exam = _Exam(split, seed, most_nodes, sink, references)
+    detector = TraceDetector(replace(settings or DetectorSettings(), seed=seed), encoder)
+    exam = _Exam(split, detector, seed, most_nodes, sink, references)
     cells: dict[tuple[str, Severity], _Cell] = {}
     for number, (fault, severity) in enumerate((fault, severity) for fault in faults for severity in SEVERITIES):
         progress(number / (len(faults) * len(SEVERITIES)), f"{fault.name}, {severity}")
@@ -119,12 +123,18 @@ class _Exam:
     """Detector and baselines, fitted, and the scores of the untouched node windows."""
 
     def __init__(
-        self, split: SplitWindows, seed: int, most_nodes: int, sink: Sink | None, references: Collection[str] | None
+        self,
+        split: SplitWindows,
+        detector: TraceDetector,
+        seed: int,
+        most_nodes: int,
+        sink: Sink | None,
+        references: Collection[str] | None,
     ) -> None:
         self.seed, self.sink = seed, sink
         self.has_ceiling = find_spec("sklearn") is not None and (references is None or CEILING in references)
         train = join_windows([split.train, split.validation])
-        self.detector = TraceDetector(DetectorSettings(seed=seed)).fit(train)
+        self.detector = detector.fit(train)
         self.train, self.test = (ObservedNodes.of(self.detector, windows) for windows in (train, split.test))
         self.windows_per_second = _speed(self.detector, split.test)
         calm, _, _ = self.train.part(self.train.whole)

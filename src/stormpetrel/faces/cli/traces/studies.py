@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -58,11 +59,13 @@ from stormpetrel.figures.page import write_figures
 from stormpetrel.figures.trace_sampling import components_figure, silhouette_figure, spectra_figure
 from stormpetrel.records.traces import Trace
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
+from stormpetrel.traces.detector.detector import Encoder
 from stormpetrel.traces.exam.score_file import ScoreFile
 from stormpetrel.traces.exam.study import FaultStudy, run_fault_study
 from stormpetrel.traces.faults.bench import BENCH
 from stormpetrel.traces.faults.contract import Fault, load_faults
 from stormpetrel.traces.sampling import SamplingStudy, study_sampling
+from stormpetrel.traces.shipped import load_shipped
 from stormpetrel.traces.study import StudyPlan, TraceStudy, run_study
 
 Keep = Annotated[
@@ -156,15 +159,21 @@ def _exam(
     split: SplitWindows, faults: Sequence[Fault], scores: Path | None, seed: int, progress: Progress, *, required: bool
 ) -> FaultStudy | None:
     """Return the exam; None where there are too few windows for it and no option requires it."""
+    encoder = _shipped_encoder()
     if scores is None:
         try:
-            return run_fault_study(split, faults, seed=seed, progress=progress)
+            return run_fault_study(split, faults, seed=seed, encoder=encoder, progress=progress)
         except ModelError:
             if required:
                 raise
             return None
     with ScoreFile(scores) as file:
-        return run_fault_study(split, faults, seed=seed, sink=file.write, progress=progress)
+        return run_fault_study(split, faults, seed=seed, sink=file.write, encoder=encoder, progress=progress)
+
+
+def _shipped_encoder() -> Encoder | None:
+    """The shipped encoder, of whose embeddings the detector learns how rare they are; None without ONNX Runtime."""
+    return load_shipped(threads=1).scorer.embed if find_spec("onnxruntime") is not None else None
 
 
 def _print_exam(out: Console, cells: FaultCells, summary: FaultSummary, scores: Path | None) -> None:
