@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from stormpetrel.config.mail import MailSection
 from stormpetrel.config.servers import (
     ElasticSection,
     GrafanaSection,
@@ -37,6 +38,7 @@ __all__ = [
     "GraphiteSection",
     "HtcondorSection",
     "JobsSection",
+    "MailSection",
     "NightlySection",
     "NotifySection",
     "PrometheusSection",
@@ -358,15 +360,19 @@ class Settings(Section):
     nightly: NightlySection = NightlySection()
     alarms: AlarmsSection = AlarmsSection()
     notify: NotifySection = NotifySection()
+    mail: MailSection = MailSection()
     serve: ServeSection = ServeSection()
     submit: SubmitSection = SubmitSection()
     actions: ActionsSection = ActionsSection()
 
     @model_validator(mode="after")
     def _mail_has_a_route(self) -> Self:
-        name = self.actions.mail_route
-        if name and not any(route.name == name and route.kind == EMAIL for route in self.notify.routes):
-            raise ValueError(f"actions.mail_route: there is no route '{name}' of kind email; expected one of [[notify.routes]]")
+        mail_routes = {route.name for route in self.notify.routes if route.kind == EMAIL}
+        for key, name in (("actions.mail_route", self.actions.mail_route), ("mail.route", self.mail.route)):
+            if name and name not in mail_routes:
+                raise ValueError(f"{key}: there is no route '{name}' of kind email; expected one of [[notify.routes]]")
+        if self.mail.spool and not self.mail.route:
+            raise ValueError("mail.route is empty; expected the name of a route of kind email, since mail.spool is set")
         return self
 
 

@@ -138,4 +138,5 @@ STEPS: Final = (
     Step(7, "which incidents are in their table; which machine an outage is of", _add_columns),
     Step(8, "what policies and people decided and did", lambda migration: migration.create("actions")),
     Step(9, "answers of administrators on cases", lambda migration: migration.create("case_answers")),
+    Step(10, "mail to users", lambda migration: migration.create("mails")),
 )

@@ -28,6 +28,7 @@ from stormpetrel.store.incidents.history import IncidentHistory
 from stormpetrel.store.incidents.incidents import IncidentStore
 from stormpetrel.store.incidents.messages import MessageStore
 from stormpetrel.store.jobs import JobStore
+from stormpetrel.store.mails import MailStore
 from stormpetrel.store.migrations import SiteFiles
 from stormpetrel.store.opinions import OpinionStore
 from stormpetrel.store.predictions import PredictionStore
@@ -86,6 +87,7 @@ class Site:
         self.opinions = OpinionStore(state)
         self.case_answers = CaseAnswerStore(state)
         self.views = ViewStore(state)
+        self.mails = MailStore(state)
         self.unread_fields = UnreadFields(state)
         self.audit = AuditTrail(state)
         self.cluster = ClusterCache(folder, settings.slurm)

@@ -159,7 +159,25 @@ case_answers = sa.Table(
     sa.Column("kind", sa.String(20), nullable=False),  # confirm, dismiss, withdraw
     sa.Column("note", sa.Text, nullable=False),
 )
+mails = sa.Table(
+    "mails",  # mail to users: each call of Slurm's MailProg, kept until it is delivered
+    METADATA,
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("kind", sa.String(20), nullable=False),  # end, plain
+    sa.Column("recipient", sa.String(320), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),  # whose job it is, as in the tables; empty where Slurm did not say
+    sa.Column("topic", sa.String(200), nullable=False),  # what is told together: a job, an array
+    sa.Column("created", sa.String(40), nullable=False, index=True),  # ISO, UTC
+    sa.Column("state", sa.String(20), nullable=False, index=True),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("not_before", sa.String(40)),
+    sa.Column("sending_since", sa.String(40)),
+    sa.Column("delivered", sa.String(40)),
+    sa.Column("message", sa.String(80)),  # the id of the mail that it is part of, while an attempt may have arrived
+    sa.Column("problem", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # JSON: what Slurm said
+)
 ALL_TABLES = (
     meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
-    incidents, incident_acts, mutes, watchers, messages, actions, case_answers,
+    incidents, incident_acts, mutes, watchers, messages, actions, case_answers, mails,
 )  # fmt: skip

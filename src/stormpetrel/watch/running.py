@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -70,10 +70,13 @@ class WatchOptions:
     stop_with_stdin: bool = False  # stop when whoever started us closes our standard input, or dies
 
 
-def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
-    """Watch a site until a signal comes; StoreBusyError where another process watches it already."""
+def run_watch(site: Site, options: WatchOptions, log: Log, *, more_threads: Sequence[Stepping] = ()) -> None:
+    """Watch a site until a signal comes; StoreBusyError where another process watches it already.
+
+    `more_threads` make their steps in threads of their own, while the watch runs.
+    """
     with site.state.sole("watch") as stay_sole, _stopping(options) as stop:
-        runner = WatchRunner(site, options, log)
+        runner = WatchRunner(site, options, log, more_threads=more_threads)
         with serving(options.address, runner.health, runner.metrics.text, hosts=site.settings.watch.hosts) as port:
             log.info("watching", site=site.settings.site.name, parts=runner.parts, metrics_port=port, pid=os.getpid())
             try:
@@ -105,7 +108,7 @@ def _turn(runner: WatchRunner, stop: threading.Event, options: WatchOptions, sta
 class WatchRunner:
     """The loop with everything around it; `begin`, one `turn` after the other, `end`."""
 
-    def __init__(self, site: Site, options: WatchOptions, log: Log) -> None:
+    def __init__(self, site: Site, options: WatchOptions, log: Log, *, more_threads: Sequence[Stepping] = ()) -> None:
         self.site, self.options, self.log = site, options, log
         book = SourceBook(patience_s=site.settings.watch.patience_s)
         book.recall(read_watch(site.state).sources)
@@ -133,7 +136,7 @@ class WatchRunner:
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
         acting = Acting(site, log, every_s=options.poll_s, silences=keeper.silences)
-        all_others: list[Stepping] = [IncidentRecorder(site), *steppings, self._delivering, acting]
+        all_others: list[Stepping] = [IncidentRecorder(site), *steppings, self._delivering, acting, *more_threads]
         self.others = WatcherThreads(all_others, log, after=self.monitor.check)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None

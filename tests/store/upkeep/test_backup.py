@@ -339,7 +339,7 @@ _HARMLESS = set(
     """name time_zone cluster failure_states dropped_states missing clusters since rest_version rest_user select node_label
     background model submit_host kinds flavour index time_field kind_field trigger_field site_field submit_host_field group_field
     node_field return_field unique_field query user targets tags maintenance_tags routes scheduler
-    policies learn_days trace_models event_models output_folders mail_route""".split()
+    policies learn_days trace_models event_models output_folders mail_route route domain domains""".split()
 )
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from stormpetrel.answers.mail.sending import user_mail
 from stormpetrel.faces.cli.options import Unit
 from stormpetrel.faces.cli.site import open_site
 from stormpetrel.watch.logs import Log
@@ -39,4 +40,5 @@ def watch(
             steps=steps,
             stop_with_stdin=stop_with_stdin,
         )
-        run_watch(site, options, Log(as_json=True if as_json else None))
+        log = Log(as_json=True if as_json else None)
+        run_watch(site, options, log, more_threads=user_mail(site, log, every_s=options.poll_s))

@@ -38,7 +38,7 @@ SERVER: Final = "server"
 FILE: Final = "file"
 TRUST: Final = "trust"
 _COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel", "condor_q"})
-_FILES: Final = frozenset({"feed", "socket", "event_log", "state_dir", "template"})
+_FILES: Final = frozenset({"feed", "socket", "event_log", "state_dir", "template", "spool", "templates"})
 _TRUSTED: Final = frozenset({"address", "admins", "cancel_by", "hosts", "login", "prefix", "proxies", "user_header"})
 
 

@@ -18,6 +18,7 @@ from stormpetrel.store.state_tables import (
     incident_acts,
     incidents,
     ingests,
+    mails,
     messages,
     mutes,
     opinions,
@@ -36,7 +37,7 @@ def scrub(state: StateStore, *names: str) -> None:
     """Remove a user under every name given: tokens, opinions and views go, reports and the audit trail lose the name."""
     whole_word = whole_word_of(*names)
     with state.transaction() as connection:
-        for table in (tokens, opinions, views, actions):
+        for table in (tokens, opinions, views, actions, mails):
             connection.execute(sa.delete(table).where(table.c.user.in_(names)))
         _scrub_ingests(connection, whole_word)
         _scrub_views(connection, whole_word)
@@ -49,6 +50,7 @@ def scrub(state: StateStore, *names: str) -> None:
         _scrub_texts(connection, whole_word, mutes, ("name", "user", "reason"))
         _scrub_texts(connection, whole_word, messages, ("problem",))
         _scrub_actions(connection, names)
+        _scrub_mails(connection, whole_word)
         for table in (incidents, watchers):
             _scrub_bodies(connection, whole_word, table)
     state.empty_log()
@@ -84,6 +86,13 @@ def _scrub_token_names(connection: sa.Connection, whole_word: re.Pattern[str]) -
         if whole_word.search(row.name):
             renamed = f"{whole_word.sub(FORGOTTEN, row.name)[:100]} {row.digest[:8]}"
             connection.execute(sa.update(tokens).where(tokens.c.digest == row.digest).values(name=renamed))
+
+
+def _scrub_mails(connection: sa.Connection, whole_word: re.Pattern[str]) -> None:
+    """Mail that names the user goes, whoever it was for: Slurm does not always say whose job it is about."""
+    for row in connection.execute(sa.select(mails.c.key, mails.c.recipient, mails.c.body, mails.c.problem)).all():
+        if whole_word.search(f"{row.recipient} {row.body} {row.problem}"):
+            connection.execute(sa.delete(mails).where(mails.c.key == row.key))
 
 
 def _scrub_titles(connection: sa.Connection, whole_word: re.Pattern[str]) -> None:

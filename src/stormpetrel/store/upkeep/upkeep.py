@@ -104,6 +104,7 @@ def tidy_incidents(site: Site) -> None:
     now = site.now()
     site.incidents.prune(now - timedelta(days=site.settings.alarms.keep_days), keep=NEWEST_INCIDENTS)
     site.messages.prune(now - timedelta(days=site.settings.notify.keep_days))
+    site.mails.prune(now - timedelta(days=site.settings.mail.keep_days))
     site.actions.prune(now - timedelta(days=site.settings.actions.keep_days))
     table = site.incident_history.table
     with site.state.writer_lock():

@@ -1,0 +1,1 @@
+"""Mail to users: what Slurm's MailProg left in the spool, in words that help."""
