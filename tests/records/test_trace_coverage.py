@@ -8,6 +8,7 @@ from stormpetrel.records.trace_coverage import (
     SamplingPlan,
     chosen_first,
     drawn_in_turn,
+    in_shard,
     is_due,
     next_plan,
 )
@@ -110,3 +111,17 @@ def test_scores_of_nodes_that_were_judged_besides_their_turn_are_no_sample_of_wh
     counts = dict(live.group_by("window_start").len().iter_rows())
     assert [counts[at] for at in starts] == [64] * 4 + [8] * 4
     assert drawn_in_turn(rows, pl.DataFrame(schema=TRACE_COVERAGE_SCHEMA)).equals(rows)
+
+
+def test_each_node_is_in_one_shard_and_the_shards_are_of_about_one_size():
+    names = [f"n{number:04d}" for number in range(2048)]
+    for shards in (1, 2, 8, 16):
+        sizes = [sum(in_shard(name, f"{number}/{shards}") for name in names) for number in range(1, shards + 1)]
+        assert sum(sizes) == len(names) and max(sizes) - min(sizes) <= 64
+    assert all(in_shard(name, "") for name in names)
+
+
+def test_within_a_shard_the_turns_of_a_rotation_are_of_one_size():
+    names = [name for name in (f"n{number:04d}" for number in range(4096)) if in_shard(name, "3/8")]
+    sizes = [sum(is_due(name, window, 8) for name in names) for window in range(8)]
+    assert max(sizes) - min(sizes) <= 16 and min(sizes) > 0

@@ -37,6 +37,7 @@ TRACE_COVERAGE_SCHEMA: Final = pl.Schema(
 )
 
 NEIGHBOURS: Final = 8  # nodes with successive numbers that are judged in the same windows: jobs mostly run on such
+_TURNS_OF_A_SHARD: Final = 8  # one after the other, so that a rotation is as even within a shard
 HIGHEST_LOAD: Final = 0.8  # from which on a watch that is behind does not catch up in any useful time
 MORE_TIME: Final = "Give the watch more cores, or raise traces.window_s or the scrape interval."
 _AIM: Final = 0.5  # the load that a longer rotation aims at
@@ -61,6 +62,14 @@ class SamplingPlan:
 def is_due(node: str, window: int, every: int) -> bool:
     """Whether it is a node's turn in the rotation: in one of any `every` windows one after the other."""
     return _turn(node) % every == window % every
+
+
+def in_shard(node: str, shard: str) -> bool:
+    """Whether a node is in a shard such as `2/8`, the second of eight; 64 successive nodes are in one. Empty: every node is."""
+    if not shard:
+        return True
+    number, shards = (int(text) for text in shard.split("/"))
+    return _turn(node) // _TURNS_OF_A_SHARD % shards == number - 1
 
 
 @lru_cache(maxsize=1 << 17)
