@@ -11,6 +11,7 @@ from stormpetrel.records.trace_coverage import (
     in_shard,
     is_due,
     next_plan,
+    rotation_of,
 )
 from stormpetrel.records.traces import LIVE
 
@@ -69,6 +70,15 @@ def test_it_shrinks_by_half_after_three_windows_in_a_row_with_time_for_twice_as_
     calm, busy = (0.25, 0.1), (0.4, 0.1)
     assert plans([calm] * 3, start=SamplingPlan(8)) == [8, 8, 4]
     assert plans([calm, calm, busy, calm, calm, calm], start=SamplingPlan(8)) == [8, 8, 8, 8, 8, 4]
+
+
+def test_where_there_is_no_room_for_all_threads_the_rotation_does_not_end():
+    assert [rotation_of(threads, 100) for threads in (0, 1, 100, 101, 200, 201, 1000)] == [1, 1, 1, 2, 2, 4, 16]
+    calm = SamplingPlan(4, calm=2)
+    assert next_plan(calm, load=0.1, lag_windows=0.1, longest=32, least=4).every == 4
+    assert next_plan(SamplingPlan(), load=0.1, lag_windows=0.1, longest=32, least=8).every == 8
+    assert next_plan(SamplingPlan(), load=0.1, lag_windows=0.1, longest=4, least=8).every == 4
+    assert next_plan(SamplingPlan(2), load=4.0, lag_windows=2.0, longest=32, least=4).every == 16
 
 
 def test_while_it_catches_up_the_rotation_stays():
