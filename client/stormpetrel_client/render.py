@@ -168,6 +168,18 @@ def waste_lines(answer: Json) -> Iterator[str]:
         yield f"In all {hours:,.1f} core-hours lost by {total.get('failed_jobs', 0):,} failed jobs."
 
 
+def token_lines(tokens: Sequence[Json]) -> Iterator[str]:
+    """A table of tokens, which are not in it themselves."""
+    if not tokens:
+        yield "You have no tokens. Make one: stormpetrel tokens create NAME"
+        return
+    rows = []
+    for token in tokens:
+        until = (token.get("expires") or "for ever")[:10] + (" (over)" if token.get("expired") else "")
+        rows.append((token.get("name", ""), ", ".join(token.get("scopes") or []), until))
+    yield from _table(("token", "may", "until"), rows)
+
+
 def alarm_lines(answer: Json) -> Iterator[str]:
     """Incidents, the newest first."""
     incidents = answer.get("incidents") or []
