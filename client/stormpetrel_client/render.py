@@ -56,6 +56,7 @@ def check_lines(answer: Json) -> Iterator[str]:
         yield from _verdict(verdict)
     for note in answer.get("notes") or []:
         yield f"  {plain(note)}"
+    yield from _components(answer.get("components") or [])
     yield from _outlook(answer)
     yield from _advice(answer.get("advice") or [])
     if not answer.get("advice"):
@@ -209,6 +210,15 @@ def _fit(fit: Json | None) -> Iterator[str]:
         yield from _write(problem)
     if fit.get("note"):
         yield f"  {plain(fit['note'])}"
+
+
+def _components(components: Sequence[Json]) -> Iterator[str]:
+    if components:
+        yield ""
+    for one in components:
+        risk = f", {percent(one['risk'])} of such jobs fail" if one.get("risk") is not None else ""
+        cannot = ", CANNOT RUN as it stands" if one.get("can_run") is False else ""
+        yield f"Component {plain(one.get('number', '?'))}: {_request(one.get('request') or {})}{risk}{cannot}"
 
 
 def _verdict(verdict: Json) -> Iterator[str]:

@@ -69,7 +69,7 @@ def create_token(site: Site, viewer: Viewer, act: OwnToken) -> OwnTokenReceipt:
     """Make a token for the viewer, whom the kernel names, and return it, once; it may no more than the viewer, and for a time."""
     viewer.require(WRITE)
     viewer.require_proof()
-    limits, scopes = site.settings.serve, sorted(set(act.scopes))
+    limits, scopes = site.settings.serve, [str(scope) for scope in sorted(set(act.scopes))]
     if limits.own_tokens == 0:
         raise AccessError("Users make no tokens on this site.", hint="Ask an administrator for one.")
     beyond = [scope for scope in scopes if scope not in viewer.scopes]
