@@ -292,6 +292,10 @@ class ServeSection(Section):
     hosts: list[str] = Field(default=[], description="host names under which the pages are reached, besides loopback and address")
     prefix: str = Field(default="", description="path under which a proxy shows the pages, such as /node/login1/8050")
     requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
+    own_tokens: int = Field(
+        default=10, ge=0, description="tokens that a user has at most, to make another one over the socket; 0: nobody makes any"
+    )
+    own_token_days: int = Field(default=90, ge=1, le=36_500, description="days for which a user's own token is valid at most")
 
 
 class SubmitSection(Section):
