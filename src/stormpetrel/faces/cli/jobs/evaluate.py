@@ -38,9 +38,11 @@ from stormpetrel.answers.studies.job_evaluation import (
     evaluate_waits,
     table_line,
 )
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.heavy_work import engine_of
 from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input
-from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
+from stormpetrel.faces.cli.options import Drop, EngineName, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import step_spinner
 from stormpetrel.figures.answer_rows import frame_of
@@ -110,7 +112,8 @@ def evaluate(
     ] = False,
     starts: Annotated[int, typer.Option("--starts", min=1, help="With --first-days: starting days drawn of each log.")] = STARTS,
     seed: Seed = 0,
-    workers: Workers = 1,
+    workers: Workers = None,
+    engine: EngineName = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -135,17 +138,19 @@ def evaluate(
     elif wait:
         show_waits(data, WaitQuestion.model_validate({"protocol": protocol, "seed": seed}), as_json=as_json)
     elif protocol == "seed":
-        _evaluate_published(data, seed, workers, plot, as_json=as_json)
+        _evaluate_published(data, seed, engine_of(context, engine, workers), plot, as_json=as_json)
     else:
-        options = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed, "workers": workers}
+        options = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed}
         options |= {"recalibrate": recalibrate, "missed_cost": missed_cost, "flags_per_day": flags_per_day}
-        _evaluate_outcomes(data, at, options, plot, as_json=as_json)
+        _evaluate_outcomes(data, at, options, plot, engine_of(context, engine, workers), as_json=as_json)
 
 
-def _evaluate_outcomes(data: JobInput, at: str, options: dict[str, object], plot: Path | None, *, as_json: bool) -> None:
+def _evaluate_outcomes(
+    data: JobInput, at: str, options: dict[str, object], plot: Path | None, engine: Engine, *, as_json: bool
+) -> None:
     question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **options})
     with step_spinner(quiet=as_json) as progress:
-        answer, evaluation = evaluate_forecasts(data, question, progress=progress)
+        answer, evaluation = evaluate_forecasts(data, question, progress=progress, engine=engine)
 
     def text(out: Console) -> None:
         _print_evaluation(out, answer)
@@ -172,9 +177,9 @@ def _without_unasked(answer: JobEvaluation, *, refit: bool) -> dict[str, Any]:
     return content
 
 
-def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
+def _evaluate_published(data: JobInput, seed: int, engine: Engine, plot: Path | None, *, as_json: bool) -> None:
     with step_spinner(quiet=as_json) as progress:
-        answer, tables = evaluate_published(data, seed=seed, workers=workers, progress=progress)
+        answer, tables = evaluate_published(data, seed=seed, engine=engine, progress=progress)
     emit(
         answer,
         lambda out: _print_published(out, answer),
