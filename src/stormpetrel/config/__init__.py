@@ -157,6 +157,12 @@ class TracesSection(Section):
         default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
     )
     watch: bool = Field(default=True, description="whether the watch reads and scores the CPU counters of prometheus.url")
+    rotation: int = Field(
+        default=32,
+        ge=1,
+        le=1024,
+        description="when the watch cannot keep up, it judges each node at least in every so many windows; 1: always all nodes",
+    )
     keep_windows_mb: float = Field(
         default=1500.0,
         gt=0,
