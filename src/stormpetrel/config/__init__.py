@@ -25,6 +25,7 @@ from stormpetrel.config.servers import (
     Section,
     SlurmSection,
 )
+from stormpetrel.engine.places import is_place
 from stormpetrel.errors import SettingsError
 from stormpetrel.records.actions.policies import ActionsSection
 from stormpetrel.records.routes import EMAIL, Route, check_address
@@ -33,6 +34,7 @@ from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 __all__ = [
     "AlarmsSection",
     "ElasticSection",
+    "EngineSection",
     "EventsSection",
     "GrafanaSection",
     "GraphiteSection",
@@ -303,6 +305,10 @@ class ServeSection(Section):
     hosts: list[str] = Field(default=[], description="host names under which the pages are reached, besides loopback and address")
     prefix: str = Field(default="", description="path under which a proxy shows the pages, such as /node/login1/8050")
     requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
+    own_tokens: int = Field(
+        default=10, ge=0, description="tokens that a user has at most, to make another one over the socket; 0: nobody makes any"
+    )
+    own_token_days: int = Field(default=90, ge=1, le=36_500, description="days for which a user's own token is valid at most")
 
 
 class SubmitSection(Section):
@@ -353,6 +359,24 @@ class NotifySection(Section):
         return routes
 
 
+class EngineSection(Section):
+    """Where heavy work of this site runs: evaluations, ensembles, the night."""
+
+    place: str = Field(
+        default="local", description="local, ray, ray://HOST:PORT, or auto: ray where there is one; --engine has precedence"
+    )
+    workers: int = Field(
+        default=0, ge=0, le=4096, description="items at a time; 0: as the command has it here, every CPU of a Ray cluster"
+    )
+
+    @field_validator("place")
+    @classmethod
+    def _known_place(cls, place: str) -> str:
+        if not is_place(place):
+            raise ValueError(f"'{place}' is no place to work at; expected local, auto, ray or ray://HOST:PORT")
+        return place
+
+
 class Settings(Section):
     """Everything that can be set for a site."""
 
@@ -375,6 +399,7 @@ class Settings(Section):
     serve: ServeSection = ServeSection()
     submit: SubmitSection = SubmitSection()
     actions: ActionsSection = ActionsSection()
+    engine: EngineSection = EngineSection()
 
     @model_validator(mode="after")
     def _mail_has_a_route(self) -> Self:

@@ -24,7 +24,6 @@ class EvaluationQuestion(Question):
     missed_cost: float | None = Field(default=None, ge=0, description="null: as in the settings (jobs.missed_cost)")
     flags_per_day: float | None = Field(default=None, ge=0, description="null: as in the settings (jobs.flags_per_day)")
     seed: int = 0
-    workers: int = Field(default=1, ge=1, description="processes that share the work; the figures are the same")
 
 
 class ForecastFigures(Answer):
@@ -197,7 +196,7 @@ class FirstDaysEvaluation(Answer):
 class NeedsQuestion(Question):
     """Which resource is judged, and from where on."""
 
-    resource: Literal["memory", "time", "cpus"]
+    resource: Literal["memory", "time", "cpus", "gpus", "gpu_memory"]
     protocol: Literal["time", "rolling"] = Field(default="time", description="the last fifth of the log, or from 60 % on")
     seed: int = 0
 

@@ -38,9 +38,11 @@ from stormpetrel.answers.studies.job_evaluation import (
     evaluate_waits,
     table_line,
 )
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.heavy_work import engine_of
 from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input
-from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
+from stormpetrel.faces.cli.options import Drop, EngineName, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import step_spinner
 from stormpetrel.figures.answer_rows import frame_of
@@ -56,6 +58,7 @@ from stormpetrel.figures.quality import (
 )
 from stormpetrel.jobs.evaluation import MODEL, Evaluation, MomentResult, split_quality
 from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.needs.past_use import RESOURCES
 from stormpetrel.jobs.prior.first_days import STARTS
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne
 from stormpetrel.private_files import writing_private
@@ -63,7 +66,6 @@ from stormpetrel.records.spreadsheet import without_formulas
 
 _SAMPLE: Final = 2000
 _FORECASTERS: Final = {"user_rate": "user's rate so far", "prior": "prior", "blend": "prior and own", "own": "own alone"}
-RESOURCES: Final = ("memory", "time", "cpus")
 _LABELS: Final = {
     "request": "users' requests",
     "max_of_last": "max of last × 1.2",
@@ -99,7 +101,7 @@ def evaluate(
         float | None, typer.Option("--flags-per-day", min=0, help="Budget of flags a day; 0: as many as usual.")
     ] = None,
     needs: Annotated[
-        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time or cpus.")
+        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time, cpus, gpus or gpu_memory.")
     ] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
@@ -110,7 +112,8 @@ def evaluate(
     ] = False,
     starts: Annotated[int, typer.Option("--starts", min=1, help="With --first-days: starting days drawn of each log.")] = STARTS,
     seed: Seed = 0,
-    workers: Workers = 1,
+    workers: Workers = None,
+    engine: EngineName = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -135,17 +138,19 @@ def evaluate(
     elif wait:
         show_waits(data, WaitQuestion.model_validate({"protocol": protocol, "seed": seed}), as_json=as_json)
     elif protocol == "seed":
-        _evaluate_published(data, seed, workers, plot, as_json=as_json)
+        _evaluate_published(data, seed, engine_of(context, engine, workers), plot, as_json=as_json)
     else:
-        options = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed, "workers": workers}
+        options = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed}
         options |= {"recalibrate": recalibrate, "missed_cost": missed_cost, "flags_per_day": flags_per_day}
-        _evaluate_outcomes(data, at, options, plot, as_json=as_json)
+        _evaluate_outcomes(data, at, options, plot, engine_of(context, engine, workers), as_json=as_json)
 
 
-def _evaluate_outcomes(data: JobInput, at: str, options: dict[str, object], plot: Path | None, *, as_json: bool) -> None:
+def _evaluate_outcomes(
+    data: JobInput, at: str, options: dict[str, object], plot: Path | None, engine: Engine, *, as_json: bool
+) -> None:
     question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **options})
     with step_spinner(quiet=as_json) as progress:
-        answer, evaluation = evaluate_forecasts(data, question, progress=progress)
+        answer, evaluation = evaluate_forecasts(data, question, progress=progress, engine=engine)
 
     def text(out: Console) -> None:
         _print_evaluation(out, answer)
@@ -172,9 +177,9 @@ def _without_unasked(answer: JobEvaluation, *, refit: bool) -> dict[str, Any]:
     return content
 
 
-def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
+def _evaluate_published(data: JobInput, seed: int, engine: Engine, plot: Path | None, *, as_json: bool) -> None:
     with step_spinner(quiet=as_json) as progress:
-        answer, tables = evaluate_published(data, seed=seed, workers=workers, progress=progress)
+        answer, tables = evaluate_published(data, seed=seed, engine=engine, progress=progress)
     emit(
         answer,
         lambda out: _print_published(out, answer),
