@@ -50,6 +50,18 @@ def steps() -> list[dict[str, Any]]:
     return sorted(required("load")["steps"].values(), key=lambda step: int(step["threads"]))
 
 
+def whole_steps() -> list[dict[str, Any]]:
+    """Those of them in which every node was judged in every window."""
+    return [step for step in steps() if step["windows"] and not step["node_windows"]["skipped"]]
+
+
+def judged_threads(step: dict[str, Any]) -> float:
+    """How many threads were read and scored in a window of a step, in the mean: all, or those that had their turn."""
+    windows = step["node_windows"]
+    share: float = windows["judged"] / max(1, windows["judged"] + windows["skipped"])
+    return share * float(step["threads"])
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A straight line through measured points: `constant + slope * x`."""
@@ -100,12 +112,12 @@ class Units:
 
 def units() -> Units:
     """The measured costs."""
-    every, scraped = [step for step in steps() if not step["node_windows"]["skipped"]], required("load_prometheus")["steps"]
+    every, scraped = whole_steps(), required("load_prometheus")["steps"]
     whole = [step for step in scraped if step["kept"] >= 0.99]
     last = required("traces_scale")["cases"][-1]
     looks = required("watch_jobs")["looks"]
     return Units(
-        watch_cores=line_through((step["threads"], step["cores"]["watch"]) for step in every),
+        watch_cores=line_through((judged_threads(step), step["cores"]["watch"]) for step in steps() if step["windows"]),
         watch_mb=line_through((step["threads"], step["rss_mb"]["watch"]["max"]) for step in every),
         watch_load=line_through((step["threads"], step["trace_load"]["median"]) for step in every),
         prometheus_cores=line_through((step["threads"], step["cores"]) for step in whole),
@@ -318,7 +330,7 @@ class Curve:
 
 def threads_svg() -> str:
     """Cores by threads at 1 Hz, 10² to 10⁶."""
-    found, every = units(), [step for step in steps() if not step["node_windows"]["skipped"]]
+    found, every = units(), [step for step in steps() if step["windows"]]
     scraped = [step for step in required("load_prometheus")["steps"] if step["kept"] >= 0.99]
     alone = [(case["threads"], case["shipped_cpu_s"]) for case in required("traces_scale")["cases"]]
     span = [10.0**power for power in (2, 3, 4, 5, 6)]
@@ -326,7 +338,7 @@ def threads_svg() -> str:
         Curve(
             "watch: reading and scoring every window",
             "#2166ac",
-            [(step["threads"], step["cores"]["watch"]) for step in every],
+            [(judged_threads(step), step["cores"]["watch"]) for step in every],
             [(threads, found.watch_cores.at(threads)) for threads in span],
         ),
         Curve(

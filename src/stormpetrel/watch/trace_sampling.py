@@ -129,9 +129,9 @@ class TraceSampling:
         self._load_s, self._since = 0.0, now if self._since is not None else None
         lag_s = (now - moment.end).total_seconds()
         plan = self.plan(number) or SamplingPlan()
-        known = self._plans.get(number + 1)
-        if known is not None:  # killed between this decision and the cursor: it holds
-            return self._coverage(moment, known.every, lag_s, load, self.after(number) - number - 1)
+        if number in self._after:  # killed between this decision and the cursor: it holds
+            known = self.plan(self._after[number]) or SamplingPlan()
+            return self._coverage(moment, known.every, lag_s, load, self._after[number] - number - 1)
         longest = self._site.settings.traces.rotation
         following = next_plan(plan, load=load, lag_windows=lag_s / self._window_s, longest=longest, least=self._least)
         if following.every == 1 and plan.every == 1:
