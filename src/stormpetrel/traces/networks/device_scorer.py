@@ -1,14 +1,15 @@
 """Scoring on a device: saved autoencoders, one or an ensemble, that score windows on a GPU, or by torch on the CPU.
 
-model folders -> DeviceEnsemble.load -> embed_and_score: (models, windows, embedding) and (models, windows). DeviceScorer is one model
-with the interface of TraceScorer. Windows travel in portions through two pinned buffers: while one is computed, the next is copied.
-Scores of 16-bit networks agree with those of TraceScorer to `HALF_TOLERANCE`; where a number did not fit, the window is scored again
-in 32 bits.
+model folders -> DeviceEnsemble.load -> embed_and_score: (models, windows, embedding) and (models, windows). DeviceScorer is one
+model with the interface of TraceScorer. Windows travel in portions through two pinned buffers: while one is computed, the next is
+copied. Scores in 32 bits are those of TraceScorer to `FULL_TOLERANCE`, those in 16 bits to `HALF_TOLERANCE`, each relative and
+beside `ABSOLUTE`; a window whose numbers do not fit into 16 bits is scored again in 32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +39,9 @@ from stormpetrel.traces.networks.training import device_named
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HALF_TOLERANCE: Final = 0.01  # of a score, relative
+FULL_TOLERANCE: Final = 1e-4
+HALF_TOLERANCE: Final = 0.01
+ABSOLUTE: Final = 1e-6
 PORTION: Final = {"cuda": 8192, "cpu": 256}  # windows at once
 _GRAPHS_AT_ONCE: Final = 65_536  # windows whose threads hear of each other at once
 
@@ -50,13 +53,18 @@ class DeviceEnsemble:
     """Autoencoders of the same settings (but the seed) that score the same windows side by side."""
 
     def __init__(
-        self, networks: Sequence[AutoencoderNetwork], *, device: torch.device, precision: Precision | None = None, portion: int = 0
+        self,
+        networks: Sequence[AutoencoderNetwork],
+        *,
+        device: torch.device,
+        precision: Precision = Precision.FULL,
+        portion: int = 0,
     ) -> None:
-        """`precision` is 16 bits on a GPU and 32 on the CPU if left out; `portion` is how many windows go through at once."""
+        """`portion` is how many windows go through at once; the device's usual number if left out."""
         self.settings = networks[0].settings
         self.models, self.device = len(networks), device
         self.portion = portion or PORTION[device.type]
-        self.precision = precision or (Precision.HALF if device.type == "cuda" else Precision.FULL)
+        self.precision = precision
         self._weights: list[Mapping[str, Tensor]] = [network.state_dict() for network in networks]
         self._stack = StackedNetwork(self.settings, self._weights, device=device, precision=self.precision)
         self._messages = [
@@ -65,7 +73,7 @@ class DeviceEnsemble:
 
     @classmethod
     def load(
-        cls, folders: Sequence[Path], *, device: str = "auto", precision: Precision | None = None, portion: int = 0
+        cls, folders: Sequence[Path], *, device: str = "auto", precision: Precision = Precision.FULL, portion: int = 0
     ) -> Self:
         """Read autoencoders that were saved; ModelError where they are of different settings."""
         networks = [_network(folder) for folder in folders]
@@ -78,19 +86,8 @@ class DeviceEnsemble:
 
     def embed_and_score(self, windows: Windows) -> tuple[Array, Array]:
         """Embeddings (models, windows, embedding) and scores (models, windows) of all models."""
-        rates = self._rates(windows)
-        numbers = graph_numbers(windows, self.settings.architecture)
-        with torch.inference_mode(), _exact_products():
-            if self._messages and numbers is not None:
-                z, scores = self._with_messages(rates, numbers, self._stack)
-            else:
-                z, scores = self._alone(rates, self._stack)
-            wrong = ~np.isfinite(scores).all(axis=0)  # a number did not fit into 16 bits
-            if wrong.any() and self.precision is Precision.HALF:
-                exact = StackedNetwork(self.settings, self._weights, device=self.device, precision=Precision.FULL)
-                if self._messages and numbers is not None:  # neighbours of such a window are wrong as well
-                    return self._with_messages(rates, numbers, exact)
-                z[:, wrong], scores[:, wrong] = self._alone(rates[wrong], exact)
+        z, scores = self._computed(windows, with_embedding=True)
+        assert z is not None
         return z, scores
 
     def embed(self, windows: Windows) -> Array:
@@ -99,7 +96,40 @@ class DeviceEnsemble:
 
     def score(self, windows: Windows) -> Array:
         """The reconstruction errors of all models: (models, windows)."""
-        return self.embed_and_score(windows)[1]
+        return self._computed(windows, with_embedding=False)[1]
+
+    def _computed(self, windows: Windows, *, with_embedding: bool) -> tuple[Array | None, Array]:
+        check_shape(self.settings, windows.take(slice(0)))
+        rates = np.ascontiguousarray(windows.rates, dtype=np.float32)  # (windows, steps, 4)
+        numbers = graph_numbers(windows, self.settings.architecture) if self._messages else None
+        with torch.inference_mode(), _exact_products():
+            z, scores = self._of_stack(rates, numbers, self._stack, with_embedding)
+            wrong = ~np.isfinite(scores).all(axis=0)
+            if not wrong.any():
+                return z, scores
+            check_shape(self.settings, windows)  # only now is it worth looking at every number
+            if self.precision is Precision.HALF:  # a number did not fit into 16 bits
+                exact = StackedNetwork(self.settings, self._weights, device=self.device, precision=Precision.FULL)
+                if numbers is not None:  # neighbours of such a window are wrong as well
+                    return self._of_stack(rates, numbers, exact, with_embedding)
+                exact_z, scores[:, wrong] = self._of_stack(rates[wrong], None, exact, with_embedding)
+                if z is not None and exact_z is not None:
+                    z[:, wrong] = exact_z
+        return z, scores
+
+    def _of_stack(
+        self, rates: Array, numbers: npt.NDArray[np.int64] | None, stack: StackedNetwork, with_embedding: bool
+    ) -> tuple[Array | None, Array]:
+        if numbers is not None:
+            return self._with_messages(rates, numbers, stack)
+
+        def compute(portion: Tensor) -> tuple[Tensor, ...]:
+            z = stack.encode(portion)
+            error = stack.error(z, portion)
+            return (error, z) if with_embedding else (error,)
+
+        scores, *embeddings = self._streamed(rates, compute, ((), (self.settings.embedding,))[: 1 + with_embedding])
+        return (embeddings[0] if embeddings else None), scores
 
     def reconstruct(self, windows: Windows) -> Array:
         """Each window as it comes back from each model, in 32 bits: (models, windows, steps, 4), sums to one."""
@@ -119,17 +149,7 @@ class DeviceEnsemble:
         z = self._stack.encode(rates)
         return z, self._stack.error(z, rates)
 
-    def _alone(self, rates: Array, stack: StackedNetwork) -> tuple[Array, Array]:
-        def compute(portion: Tensor) -> tuple[Tensor, ...]:
-            z = stack.encode(portion)
-            return z, stack.error(z, portion)
-
-        z, scores = self._streamed(rates, compute, ((self.settings.embedding,), ()))
-        return z, scores
-
-    def _with_messages(
-        self, rates: Array, numbers: npt.NDArray[np.int64], stack: StackedNetwork
-    ) -> tuple[Array, Array]:
+    def _with_messages(self, rates: Array, numbers: npt.NDArray[np.int64], stack: StackedNetwork) -> tuple[Array, Array]:
         """Encoders over all windows, messages between them, decoders over all windows."""
         (first,) = self._streamed(rates, lambda portion: (stack.encode(portion),), ((self.settings.embedding,),))
         z = torch.from_numpy(first).to(self.device)
@@ -151,16 +171,12 @@ class DeviceEnsemble:
 
     def _streamed(self, rates: Array, compute: Compute, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         """What `compute` says of all windows, portion by portion in their order: (models, windows, *shape) for each shape."""
-        answers = [np.empty((self.models, len(rates), *shape), dtype=np.float32) for shape in shapes]
+        answers = [torch.empty((self.models, len(rates), *shape)) for shape in shapes]
         run = _on_gpu if self.device.type == "cuda" else _on_cpu
         for rows, results in run(rates, compute, self.device, self.portion):
             for answer, result in zip(answers, results, strict=True):
-                answer[:, rows] = result
-        return answers
-
-    def _rates(self, windows: Windows) -> Array:
-        check_shape(self.settings, windows)
-        return np.ascontiguousarray(windows.rates, dtype=np.float32)  # (windows, steps, 4)
+                answer[:, rows].copy_(result)
+        return [answer.numpy() for answer in answers]
 
 
 class DeviceScorer:
@@ -170,7 +186,7 @@ class DeviceScorer:
         self._ensemble = ensemble
 
     @classmethod
-    def load(cls, folder: Path, *, device: str = "auto", precision: Precision | None = None) -> Self:
+    def load(cls, folder: Path, *, device: str = "auto", precision: Precision = Precision.FULL) -> Self:
         """Read an autoencoder from its folder."""
         return cls(DeviceEnsemble.load([folder], device=device, precision=precision))
 
@@ -190,7 +206,7 @@ class DeviceScorer:
 
     def score(self, windows: Windows) -> npt.NDArray[np.float64]:
         """The reconstruction error: mean over steps and the four modes of the squared difference; higher is more abnormal."""
-        return self.embed_and_score(windows)[1]
+        return self._ensemble.score(windows)[0].astype(np.float64)
 
     def embed_and_score(self, windows: Windows) -> tuple[Array, npt.NDArray[np.float64]]:
         """Both at once, for what the embedding alone costs twice."""
@@ -209,9 +225,9 @@ class DeviceSlidingScores:
         self._next = 0
 
     def push(self, rates: Array) -> Tensor:
-        """Take a step of every thread (threads, 4), NaN where it was not seen; errors (models, threads), NaN before a whole window.
+        """Take a step of every thread (threads, 4), NaN where it was not seen; return errors (models, threads) on the device.
 
-        The result is on the device; it may still be being computed.
+        They are NaN where a thread has not been seen for a whole window; they may still be being computed.
         """
         if rates.shape != (self.threads, 4):
             raise ModelError(f"A step of {self.threads} threads has the shape {self.threads} × 4, not {rates.shape}.")
@@ -245,9 +261,7 @@ class _Slot:
     results: tuple[Tensor, ...] = ()
 
 
-def _on_gpu(
-    rates: Array, compute: Compute, device: torch.device, portion: int
-) -> Iterator[tuple[slice, list[npt.NDArray[np.float32]]]]:
+def _on_gpu(rates: Array, compute: Compute, device: torch.device, portion: int) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
     """Copy and compute at the same time, two portions under way; results in the order of the windows."""
     shape = (min(portion, max(1, len(rates))), *rates.shape[1:])
     copying, computing = torch.cuda.Stream(device), torch.cuda.current_stream(device)
@@ -268,9 +282,10 @@ def _on_gpu(
             slot.copied.record(copying)
         computing.wait_event(slot.copied)
         on_device = compute(slot.on_device[:size])
-        slot.results = tuple(
-            torch.empty(result.shape, pin_memory=True).copy_(result, non_blocking=True) for result in on_device
-        )
+        if not slot.results or slot.results[0].shape[1] != size:
+            slot.results = tuple(torch.empty(result.shape, pin_memory=True) for result in on_device)
+        for result, pinned in zip(on_device, slot.results, strict=True):
+            pinned.copy_(result, non_blocking=True)
         slot.done.record(computing)
         slot.rows = rows
     last = -(-len(rates) // portion)
@@ -278,31 +293,28 @@ def _on_gpu(
         yield _finished(slots[number % 2])
 
 
-def _finished(slot: _Slot) -> tuple[slice, list[npt.NDArray[np.float32]]]:
+def _finished(slot: _Slot) -> tuple[slice, tuple[Tensor, ...]]:
     assert slot.rows is not None
     slot.done.synchronize()
-    return slot.rows, [result.numpy() for result in slot.results]
+    return slot.rows, slot.results
 
 
-def _on_cpu(
-    rates: Array, compute: Compute, device: torch.device, portion: int
-) -> Iterator[tuple[slice, list[npt.NDArray[np.float32]]]]:
+def _on_cpu(rates: Array, compute: Compute, device: torch.device, portion: int) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
     for first in range(0, len(rates), portion):
         rows = slice(first, min(first + portion, len(rates)))
-        yield rows, [result.numpy() for result in compute(torch.from_numpy(rates[rows]).to(device))]
+        yield rows, compute(torch.from_numpy(rates[rows]).to(device))
 
 
-class _exact_products:  # noqa: N801  (used like a function)
+@contextmanager
+def _exact_products() -> Iterator[None]:
     """While it lasts, products of 32-bit numbers on a GPU are not rounded to fewer bits; 16-bit ones are summed in 32."""
-
-    def __enter__(self) -> None:
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        self._before = (matmul.allow_tf32, cudnn.allow_tf32, matmul.allow_fp16_reduced_precision_reduction)
-        matmul.allow_tf32 = cudnn.allow_tf32 = matmul.allow_fp16_reduced_precision_reduction = False
-
-    def __exit__(self, *_: object) -> None:
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        matmul.allow_tf32, cudnn.allow_tf32, matmul.allow_fp16_reduced_precision_reduction = self._before
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = (matmul.allow_tf32, cudnn.allow_tf32, matmul.allow_fp16_reduced_precision_reduction)
+    matmul.allow_tf32 = cudnn.allow_tf32 = matmul.allow_fp16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, matmul.allow_fp16_reduced_precision_reduction = before
 
 
 def _network(folder: Path) -> AutoencoderNetwork:

@@ -46,10 +46,6 @@ class Linear:
     weight: Tensor  # (models, inside, outside)
     bias: Tensor  # (models, 1, outside)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """(models, rows, inside) -> (models, rows, outside)."""
-        return torch.baddbmm(self.bias, x, self.weight)
-
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
@@ -71,7 +67,7 @@ class StackedNetwork:
     ) -> None:
         self.settings, self.models, self.device = settings, len(weights), device
         self._dtype = torch.float16 if precision is Precision.HALF else torch.float32
-        self._kernels = _kernels(device, precision)
+        self._kernels = _kernels(device)
         stacked = {name: torch.stack([model[name] for model in weights]).to(device, torch.float32) for name in weights[0]}
         self._fast = settings.architecture is Architecture.FAST
         if self._fast:
@@ -80,34 +76,39 @@ class StackedNetwork:
             self._take_convolutions(stacked)
 
     def encode(self, rates: Tensor) -> Tensor:
-        """rates (windows, steps, 4) in 32 bits -> z (models, windows, embedding) before message passing."""
+        """Rates (windows, steps, 4) in 32 bits -> z (models, windows, embedding) before message passing."""
         x = self._encoded_patches(rates) if self._fast else self._encoded_blocks(rates)  # (models, windows, flat)
-        z = self._embedding(self._bent(self._hidden(x)))
-        return z.float()
+        return _product(self._bent(self._hidden, x), self._embedding).float()
 
     def decode(self, z: Tensor) -> Tensor:
-        """z (models, windows, embedding) -> rates (models, windows, steps, 4), sums to one."""
+        """Z (models, windows, embedding) -> rates (models, windows, steps, 4), sums to one."""
         steps, last = self.settings.steps, self._before_modes(z)
         if self._fast:
-            flat = self._modes(last).float().view(self.models, -1, self.settings.padded_steps, len(MODES))
+            flat = _product(last, self._modes).float().view(self.models, -1, self.settings.padded_steps, len(MODES))
             return flat[:, :, :steps]
         return softmax_modes(last, self._last, steps)
 
     def error(self, z: Tensor, rates: Tensor) -> Tensor:
-        """z and the rates (windows, steps, 4) that it was made of -> mean squared difference (models, windows)."""
+        """Z and the rates (windows, steps, 4) that it was made of -> mean squared difference (models, windows)."""
         last = self._before_modes(z)
         if self._fast:
-            back = self._modes(last).view(self.models, len(rates), -1)  # (models, windows, padded steps × 4)
-            return self._kernels.linear_error(back, rates) if self._kernels else linear_error(back, rates)
+            if self._kernels is None:
+                return linear_error(_product(last, self._modes).view(self.models, len(rates), -1), rates)
+            back = torch.bmm(last, self._modes.weight).view(self.models, len(rates), -1)  # (models, windows, padded steps × 4)
+            return self._kernels.linear_error(back, self._modes.bias, rates)
         if self._kernels:
             return self._kernels.softmax_error(last, self._last, rates)
         return linear_error(softmax_modes(last, self._last, self.settings.steps).flatten(2), rates)
 
-    def _bent(self, x: Tensor) -> Tensor:
-        return functional.leaky_relu_(x, LEAK) if self._fast else functional.relu_(x)
+    def _bent(self, layer: Linear, x: Tensor) -> Tensor:
+        """A linear layer, and its units: (models, rows, inside) -> (models, rows, outside)."""
+        slope = LEAK if self._fast else 0.0
+        if self._kernels:
+            return self._kernels.bend(torch.bmm(x, layer.weight), layer.bias, slope)
+        return functional.leaky_relu_(_product(x, layer), slope)
 
     def _before_modes(self, z: Tensor) -> Tensor:
-        x = self._bent(self._flat(self._bent(self._decoder_hidden(z.to(self._dtype)))))  # (models, windows, flat)
+        x = self._bent(self._flat, self._bent(self._decoder_hidden, z.to(self._dtype)))  # (models, windows, flat)
         if self._fast:
             return x.view(self.models, -1, self.settings.channels[0])  # (models, windows × patches, values)
         x = x.view(self.models, z.shape[1], self.settings.innermost_steps, self.settings.channels[-1])
@@ -179,7 +180,7 @@ class StackedNetwork:
         if fill:
             x = torch.cat([x, x[:, -1:].expand(-1, fill, -1)], dim=1)
         x = x.reshape(1, -1, PATCH_STEPS * len(MODES)).expand(self.models, -1, -1)  # (models, windows × patches, steps × 4)
-        return self._bent(self._patch(x)).view(self.models, len(rates), -1)
+        return self._bent(self._patch, x).view(self.models, len(rates), -1)
 
     def _linear(self, stacked: Weights, name: str, *, inside: Tensor | None = None, outside: Tensor | None = None) -> Linear:
         weight, bias = stacked[f"{name}.weight"], stacked[f"{name}.bias"]  # (models, outside, inside)
@@ -197,12 +198,17 @@ def has_kernels() -> bool:
     return find_spec("triton") is not None
 
 
-def _kernels(device: torch.device, precision: Precision) -> ModuleType | None:
-    if device.type != "cuda" or precision is not Precision.HALF or not has_kernels():
+def _kernels(device: torch.device) -> ModuleType | None:
+    if device.type != "cuda" or not has_kernels():
         return None
     from stormpetrel.traces.networks import stacked_kernels
 
     return stacked_kernels
+
+
+def _product(x: Tensor, layer: Linear) -> Tensor:
+    """(models, rows, inside) -> (models, rows, outside)."""
+    return torch.baddbmm(layer.bias, x, layer.weight)
 
 
 def _doubled_taps(taps: Tensor) -> tuple[Tensor, int]:
@@ -225,7 +231,7 @@ class _PlainLayers:
 
     @staticmethod
     def encoder_block(x: Tensor, block: Convolution, dtype: torch.dtype, *, steps: int) -> Tensor:
-        """(models or 1, windows, steps, channels) -> (models, windows, steps / 2, outside); a first block repeats its last step."""
+        """(models or 1, windows, seen, channels) -> (models, windows, steps / 2, outside); the last step seen is repeated."""
         inside = block.taps.shape[2]
         x = x[..., :inside].to(dtype)
         if steps != x.shape[2]:
@@ -253,15 +259,13 @@ def _relu_and_residual(x: Tensor, beside: Tensor, block: Convolution) -> Tensor:
 
 
 def _convolved(x: Tensor, taps: Tensor, bias: Tensor) -> Tensor:
-    """(models, windows, steps, inside) -> (models, windows, steps, outside), model by model."""
-    half = taps.shape[1] // 2
-    weights = taps.permute(0, 3, 2, 1)[:, :, :, None]  # (models, outside, inside, 1, kernel)
-    images = x.permute(0, 1, 3, 2)[:, :, :, None]  # (models, windows, inside, 1, steps), channels last in memory
-    each = [
-        functional.conv2d(image, weight.contiguous(memory_format=torch.channels_last), offset.to(x.dtype), padding=(0, half))
-        for image, weight, offset in zip(images, weights, bias, strict=True)
-    ]
-    return torch.stack([image[:, :, 0].transpose(1, 2) for image in each])
+    """(models, windows, steps, inside) -> (models, windows, steps, outside): one product of all places of the kernel."""
+    models, kernel, inside, outside = taps.shape
+    half = kernel // 2
+    seen = functional.pad(x, (0, 0, half, half)).unfold(2, kernel, 1)  # (models, windows, steps, inside, kernel)
+    weight = taps.transpose(1, 2).reshape(models, inside * kernel, outside)
+    product = torch.baddbmm(bias[:, None].to(x.dtype), seen.reshape(models, -1, inside * kernel), weight)
+    return product.view(*x.shape[:3], outside)
 
 
 def softmax_modes(x: Tensor, last: Convolution, steps: int) -> Tensor:
