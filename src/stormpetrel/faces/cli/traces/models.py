@@ -78,13 +78,13 @@ def _print_training(out: Console, entry: TrainedModel) -> None:
         out.print("No Bad IO window is known, so that `traces diagnose` has nothing to measure from.")
 
 
-def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
+def score(context: typer.Context, top: Top = 10, device: Device = "auto", as_json: Json = False) -> None:
     """Score the windows that the current model has not scored, and name the most abnormal nodes, threads and jobs.
 
     A site that has trained no model scores with the shipped encoder, which knows simulated jobs only.
     """
     with open_site(context, to_write=True) as site, share_spinner(quiet=as_json) as progress:
-        receipt = score_traces(site, LOCAL, top=top, progress=progress)
+        receipt = score_traces(site, LOCAL, top=top, device=device, progress=progress)
     emit(receipt, lambda out: _print_scores(out, receipt), as_json=as_json)
 
 
