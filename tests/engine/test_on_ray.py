@@ -228,13 +228,13 @@ def slow_square(item: int, progress: Progress) -> int:
 
 @pytest.mark.slow
 def test_workers_that_are_killed_again_and_again_change_no_result(ray):
-    pids: set[int] = set()
+    pids: dict[str, int] = {}  # item -> process that worked on it first
 
     def kill_some(_share: float, text: str) -> None:
-        pid = re.search(r"pid (\d+)", text)
-        if pid and int(pid[1]) not in pids and len(pids) < 6:
-            pids.add(int(pid[1]))
-            os.kill(int(pid[1]), signal.SIGKILL)
+        pid = re.fullmatch(r"(\d+): pid (\d+)", text)
+        if pid and pid[1] not in pids and len(pids) < 6:
+            pids[pid[1]] = int(pid[2])
+            os.kill(int(pid[2]), signal.SIGKILL)
 
     assert list(Engine(2, "ray").map(slow_square, range(40), progress=kill_some)) == [n * n for n in range(40)]
     assert len(pids) == 6
