@@ -56,6 +56,7 @@ def check_lines(answer: Json) -> Iterator[str]:
         yield from _verdict(verdict)
     for note in answer.get("notes") or []:
         yield f"  {plain(note)}"
+    yield from _components(answer.get("components") or [])
     yield from _outlook(answer)
     yield from _advice(answer.get("advice") or [])
     if not answer.get("advice"):
@@ -168,6 +169,18 @@ def waste_lines(answer: Json) -> Iterator[str]:
         yield f"In all {hours:,.1f} core-hours lost by {total.get('failed_jobs', 0):,} failed jobs."
 
 
+def token_lines(tokens: Sequence[Json]) -> Iterator[str]:
+    """A table of tokens, which are not in it themselves."""
+    if not tokens:
+        yield "You have no tokens. Make one: stormpetrel tokens create NAME"
+        return
+    rows = []
+    for token in tokens:
+        until = (token.get("expires") or "for ever")[:10] + (" (over)" if token.get("expired") else "")
+        rows.append((token.get("name", ""), ", ".join(token.get("scopes") or []), until))
+    yield from _table(("token", "may", "until"), rows)
+
+
 def alarm_lines(answer: Json) -> Iterator[str]:
     """Incidents, the newest first."""
     incidents = answer.get("incidents") or []
@@ -199,6 +212,15 @@ def _fit(fit: Json | None) -> Iterator[str]:
         yield f"  {plain(fit['note'])}"
 
 
+def _components(components: Sequence[Json]) -> Iterator[str]:
+    if components:
+        yield ""
+    for one in components:
+        risk = f", {percent(one['risk'])} of such jobs fail" if one.get("risk") is not None else ""
+        cannot = ", CANNOT RUN as it stands" if one.get("can_run") is False else ""
+        yield f"Component {plain(one.get('number', '?'))}: {_request(one.get('request') or {})}{risk}{cannot}"
+
+
 def _verdict(verdict: Json) -> Iterator[str]:
     flagged = "flagged" if verdict.get("flagged") else "not flagged"
     threshold = verdict.get("threshold")
@@ -220,7 +242,13 @@ def _reasons(verdict: Json) -> Iterator[str]:
 
 
 # What a service may say a job needs, each in its unit; what a newer one forecasts besides is left out.
-_NEEDS = {"memory": ("Memory", size), "time": ("Run time", span), "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs")}
+_NEEDS = {
+    "memory": ("Memory", size),
+    "time": ("Run time", span),
+    "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs"),
+    "gpus": ("GPUs", lambda count: f"{count:.1f} GPUs"),
+    "gpu_memory": ("Memory of GPUs", size),
+}
 
 
 def _outlook(answer: Json) -> Iterator[str]:

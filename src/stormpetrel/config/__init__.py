@@ -157,6 +157,12 @@ class TracesSection(Section):
         default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
     )
     watch: bool = Field(default=True, description="whether the watch reads and scores the CPU counters of prometheus.url")
+    rotation: int = Field(
+        default=32,
+        ge=1,
+        le=1024,
+        description="when the watch cannot keep up, it judges each node at least in every so many windows; 1: always all nodes",
+    )
     keep_windows_mb: float = Field(
         default=1500.0,
         gt=0,
@@ -294,6 +300,10 @@ class ServeSection(Section):
     hosts: list[str] = Field(default=[], description="host names under which the pages are reached, besides loopback and address")
     prefix: str = Field(default="", description="path under which a proxy shows the pages, such as /node/login1/8050")
     requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
+    own_tokens: int = Field(
+        default=10, ge=0, description="tokens that a user has at most, to make another one over the socket; 0: nobody makes any"
+    )
+    own_token_days: int = Field(default=90, ge=1, le=36_500, description="days for which a user's own token is valid at most")
 
 
 class SubmitSection(Section):

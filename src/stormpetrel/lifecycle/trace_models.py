@@ -37,6 +37,7 @@ from stormpetrel.lifecycle.trace_learning import (
 from stormpetrel.lifecycle.trace_regions import known_regions, labelled_trouble
 from stormpetrel.private_files import write_private
 from stormpetrel.records.model_families import ModelFamily
+from stormpetrel.records.trace_coverage import drawn_in_turn
 from stormpetrel.records.traces import MIXED, MIXED_JOB
 from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDOW_KEY, float_lists, windows_of
 from stormpetrel.records.windows import Windows, join_windows
@@ -313,6 +314,7 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
         ~labelled_trouble(site) & (pl.col("job_type") != MIXED)
     )
     rows = known.select("trace", "window_start", "node", "job_id", "job_type", "window_s", "score", counted=COUNTED).collect()
+    rows = drawn_in_turn(rows, site.trace_coverage.read().collect())
     if not rows.height:
         return model
     together = rows.select("trace", "window_start", "node", "job_id", "job_type").n_unique()

@@ -196,7 +196,7 @@ class FirstDaysEvaluation(Answer):
 class NeedsQuestion(Question):
     """Which resource is judged, and from where on."""
 
-    resource: Literal["memory", "time", "cpus"]
+    resource: Literal["memory", "time", "cpus", "gpus", "gpu_memory"]
     protocol: Literal["time", "rolling"] = Field(default="time", description="the last fifth of the log, or from 60 % on")
     seed: int = 0
 

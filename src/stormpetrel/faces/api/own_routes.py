@@ -1,4 +1,4 @@
-"""What people keep: opinions on advice, and saved views."""
+"""What people keep: opinions on advice, saved views, tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from stormpetrel.answers.schemas.own import OpinionAct, OpinionReceipt, View, ViewAct, Views
+from stormpetrel.answers.schemas.own import (
+    OpinionAct,
+    OpinionReceipt,
+    OwnToken,
+    OwnTokenReceipt,
+    OwnTokens,
+    RevokedOwnToken,
+    View,
+    ViewAct,
+    Views,
+)
 from stormpetrel.answers.site import own
 from stormpetrel.faces.api.endpoint import Reader, Writer, errors, json_response, refuse_other_methods
 
@@ -17,6 +27,10 @@ if TYPE_CHECKING:
 _PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
 ViewName = Annotated[
     str, Path(min_length=1, max_length=128, pattern=_PRINTABLE, description="the name of a view", examples=["failures"])
+]
+
+TokenName = Annotated[
+    str, Path(min_length=1, max_length=128, pattern=_PRINTABLE, description="the name of a token", examples=["notebook"])
 ]
 
 
@@ -55,4 +69,35 @@ def own_router(live: LiveSite) -> APIRouter:
         return Response(status_code=204)
 
     refuse_other_methods(api, "/views/{name}", allow=("DELETE", "PUT"))
+
+    @api.get("/tokens", operation_id="tokens", summary="Your tokens", response_model=OwnTokens, responses=errors())
+    def list_tokens(viewer: Reader) -> Response:
+        """Your tokens, also those past their time: what they may do, until when."""
+        return json_response(own.own_tokens(live.site, viewer))
+
+    @api.post(
+        "/tokens",
+        operation_id="create_token",
+        summary="Make a token of your own",
+        status_code=201,
+        response_model=OwnTokenReceipt,
+        responses=errors(413),
+    )
+    def create_token(viewer: Writer, act: OwnToken) -> Response:
+        """Make a token and return it, once. Only over the service's Unix socket, where the kernel says who asks; else 403."""
+        return json_response(own.create_token(live.site, viewer, act), status=201)
+
+    @api.delete(
+        "/tokens/{name}",
+        operation_id="revoke_token",
+        summary="Revoke one of your tokens",
+        response_model=RevokedOwnToken,
+        responses=errors(404),
+    )
+    def revoke_token(viewer: Writer, name: TokenName) -> Response:
+        """Make one of your tokens worthless; the server refuses it, and those logged in with it, within a second."""
+        return json_response(own.revoke_own_token(live.site, viewer, name))
+
+    refuse_other_methods(api, "/tokens", allow=("GET", "POST"))
+    refuse_other_methods(api, "/tokens/{name}", allow=("DELETE",))
     return api

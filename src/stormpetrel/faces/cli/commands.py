@@ -264,6 +264,11 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Create and revoke tokens for users and programs.",
         {
             "add": CommandEntry("tokens:add", "Create a token and print it, once: only its digest is stored."),
+            "create": CommandEntry(
+                "tokens:create",
+                "Create a token of your own and print it, once; without a site, the service makes it for whom the kernel says "
+                "you are.",
+            ),
             "list": CommandEntry("tokens:list_tokens", "List the tokens: whose they are, what they may do, until when."),
             "revoke": CommandEntry(
                 "tokens:revoke", "Revoke a token; a running server refuses it, and those logged in with it, within a second."

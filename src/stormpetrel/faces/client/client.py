@@ -26,7 +26,7 @@ from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.job_studies import Profiles
 from stormpetrel.answers.schemas.jobs import JobPage, JobRow
 from stormpetrel.answers.schemas.nodes import NodeFindings, Nodes, WindowTraces
-from stormpetrel.answers.schemas.own import View
+from stormpetrel.answers.schemas.own import OwnTokenLine, View
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
 from stormpetrel.answers.schemas.registry import Training, TrainingInFull
 from stormpetrel.answers.schemas.workload import WorkloadAnswer
@@ -399,6 +399,14 @@ class Client:
     def delete_view(self, name: str) -> None:
         """Delete a saved view."""
         self._server.request("DELETE", f"/views/{_in_path(name)}")
+
+    def tokens(self) -> list[OwnTokenLine]:
+        """Your tokens, also those past their time; not the tokens themselves."""
+        return self._read_list(OwnTokenLine, self._server.request("GET", "/tokens")["tokens"])
+
+    def revoke_token(self, name: str) -> None:
+        """Make one of your tokens worthless. They are made on a machine of the cluster: `stormpetrel tokens create`."""
+        self._server.request("DELETE", f"/tokens/{_in_path(name)}")
 
 
 def _in_path(text: str) -> str:

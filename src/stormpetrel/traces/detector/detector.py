@@ -28,7 +28,7 @@ from stormpetrel.records.windows import Windows
 from stormpetrel.traces.detector.calibration import TAIL, Calibration, Tail, excess_of, least_scale_of
 from stormpetrel.traces.detector.day import HOURS, covers_days, hours_on_days
 from stormpetrel.traces.detector.embedding import EmbeddingRarity
-from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty, time_blocks
+from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty, short_blocks, time_blocks
 from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
 from stormpetrel.traces.detector.recent import RecentNodes, running_units, unit_of
@@ -347,7 +347,11 @@ class TraceDetector:
             return statistics
         embeddings = self._embedded(windows)
         self.embedding_ = EmbeddingRarity.fit(embeddings, layout.job_type, layout.counted, self.settings.seed)
-        block = time_blocks(layout.start_s, windows.window_s)[0]
+        block, is_apart = time_blocks(layout.start_s, windows.window_s)
+        if not is_apart:
+            block = short_blocks(layout.start_s)
+        if len(np.unique(block)) < 2:  # a single moment: there is no other time to find neighbours in
+            return np.concatenate([statistics, self.embedding_.log_distance(embeddings, layout.job_type)[:, None]], axis=1)
         rarity = self.embedding_.log_distance_across(embeddings, layout.job_type, block)
         return np.concatenate([statistics, rarity[:, None]], axis=1)
 

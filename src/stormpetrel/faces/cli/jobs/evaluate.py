@@ -73,6 +73,7 @@ from stormpetrel.figures.quality import (
 )
 from stormpetrel.jobs.evaluation import MODEL, Evaluation, MomentResult, split_quality
 from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.needs.past_use import RESOURCES
 from stormpetrel.jobs.prior.first_days import STARTS
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne
 from stormpetrel.private_files import writing_private
@@ -80,7 +81,6 @@ from stormpetrel.records.spreadsheet import without_formulas
 
 _SAMPLE: Final = 2000
 _FORECASTERS: Final = {"user_rate": "user's rate so far", "prior": "prior", "blend": "prior and own", "own": "own alone"}
-RESOURCES: Final = ("memory", "time", "cpus")
 _LABELS: Final = {
     "request": "users' requests",
     "max_of_last": "max of last × 1.2",
@@ -116,7 +116,7 @@ def evaluate(
         float | None, typer.Option("--flags-per-day", min=0, help="Budget of flags a day; 0: as many as usual.")
     ] = None,
     needs: Annotated[
-        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time or cpus.")
+        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time, cpus, gpus or gpu_memory.")
     ] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
