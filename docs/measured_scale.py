@@ -421,7 +421,7 @@ def figure(curves: Sequence[Curve], *, x: tuple[int, int], y: tuple[int, int], a
     def at(point: tuple[float, float]) -> tuple[float, float]:
         value = min(max(point[1], 10.0 ** y[0]), 10.0 ** y[1])
         return (
-            left + (math.log10(point[0]) - x[0]) / (x[1] - x[0]) * (width - left - 24),
+            left + (math.log10(point[0]) - x[0]) / (x[1] - x[0]) * (width - left - 50),
             top + (y[1] - math.log10(value)) / (y[1] - y[0]) * (height - top - bottom),
         )
 
