@@ -8,16 +8,22 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stormpetrel.answers.workload.input import make_generator
+from stormpetrel.answers.workload.shards import write_shards
 from stormpetrel.engine import Engine, Progress, cores, cpu_seconds, on_ray
 from stormpetrel.engine.places import chosen_place
 from stormpetrel.errors import EngineError, ModelError, UsageError
+from stormpetrel.synth.contract import Wanted
 from tests.parts import need, wait_until
+from tests.parts.command_line import report_of, run_here
 from tests.parts.ray import ROOT, RealRay
+from tests.synth.made_workloads import made_workload
 
 need("ray")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -147,6 +153,31 @@ def test_a_caller_who_takes_no_more_stops_what_runs(ray, tmp_path):
     wait_until(lambda: not Path(f"/proc/{second.read_text()}").exists(), "its process is gone", limit_s=60)
 
 
+def test_a_command_answers_the_same_and_does_not_work_out_again_what_was_kept(ray, tmp_path):
+    command = ["events", "evaluate", "--hours", "1680", "--seeds", "3", "--models", "seasonal,pca", "--json"]
+    here = report_of(run_here(tmp_path, *command, "--workers", "2"))
+    there = report_of(run_here(tmp_path, *command, "--engine", "ray", "--keep", str(tmp_path / "kept")))
+    assert without_seconds(there) == without_seconds(here)
+    assert len(list((tmp_path / "kept").iterdir())) == 3
+    ray_is_not_needed = report_of(run_here(tmp_path, *command, "--keep", str(tmp_path / "kept")))
+    assert ray_is_not_needed == there  # to the seconds that it took: they are those of the first run
+
+
+def without_seconds(value):
+    if isinstance(value, dict):
+        return {key: without_seconds(part) for key, part in value.items() if not key.endswith(("_s", "seconds"))}
+    return value
+
+
+def test_parts_of_a_synthetic_log_are_the_same_files(ray, tmp_path):
+    generator = make_generator("sessions", seed=0).fit(made_workload(600, weeks=4))
+    wanted = Wanted(days=12, start=datetime(2027, 3, 1, tzinfo=UTC), seed=4)
+    for place in ("local", "ray"):
+        write_shards(generator, wanted, 3, tmp_path / place, Engine(2, place))
+    here, there = ([file.read_bytes() for file in sorted((tmp_path / place).glob("*.*"))] for place in ("local", "ray"))
+    assert here == there and len(here) == 4
+
+
 # --- who may join, and what a worker insists on --------------------------------------------------------------------------------
 
 
@@ -228,13 +259,13 @@ def slow_square(item: int, progress: Progress) -> int:
 
 @pytest.mark.slow
 def test_workers_that_are_killed_again_and_again_change_no_result(ray):
-    pids: set[int] = set()
+    pids: dict[str, int] = {}  # item -> process that worked on it first
 
     def kill_some(_share: float, text: str) -> None:
-        pid = re.search(r"pid (\d+)", text)
-        if pid and int(pid[1]) not in pids and len(pids) < 6:
-            pids.add(int(pid[1]))
-            os.kill(int(pid[1]), signal.SIGKILL)
+        pid = re.fullmatch(r"(\d+): pid (\d+)", text)
+        if pid and pid[1] not in pids and len(pids) < 6:
+            pids[pid[1]] = int(pid[2])
+            os.kill(int(pid[2]), signal.SIGKILL)
 
     assert list(Engine(2, "ray").map(slow_square, range(40), progress=kill_some)) == [n * n for n in range(40)]
     assert len(pids) == 6

@@ -337,6 +337,7 @@ class _Worker:
             assert self._function is not None
             self._reported_s = 0.0
             self._report(0.0, f"on {platform.node()}")
+            self._reported_s = 0.0  # what the item itself has to say first is not held back
             result = self._function(loads(item), self._report)
             return bytes(dumps((Kind.DONE, (result, own_cpu_seconds() - began_s))))
         except Exception as error:

@@ -7,11 +7,13 @@ model of its own scores with the shipped encoder, which flags nothing until the 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel import __version__
-from stormpetrel.engine import Progress, no_progress
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.family import BY_HAND, Unit
 from stormpetrel.lifecycle.contests.decision import Stopwatch
@@ -33,6 +35,7 @@ from stormpetrel.lifecycle.trace_learning import (
     rows_by_length,
 )
 from stormpetrel.lifecycle.trace_regions import known_regions, labelled_trouble
+from stormpetrel.private_files import write_private
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.trace_coverage import drawn_in_turn
 from stormpetrel.records.traces import MIXED, MIXED_JOB
@@ -223,10 +226,13 @@ def _promise_of(calm: Windows, scores: npt.NDArray[np.float64], alarm_share: flo
     return promised(scores, Calm(len(calm), calm.independent(), calm.hours()), alarm_share)
 
 
-def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
-    """The trace model in use, to be run without torch: the site's own, or the shipped encoder where it has none."""
+def load_trace_model(site: Site, *, threads: int | None = None, device: str = "cpu") -> TraceModel:
+    """The trace model in use, to be run without torch on the CPU: the site's own, or the shipped encoder where it has none."""
     training = site.models.current_training(FAMILY)
-    model = shipped_model(site, threads=threads) if training is None else loaded_traces(site, training, threads)
+    if training is None:
+        model = shipped_model(site, threads=threads, device=device)
+    else:
+        model = loaded_traces(site, training, threads, device)
     return with_regions(site, model)
 
 
@@ -278,9 +284,9 @@ class TraceFamily(SiteFamily[TraceModel]):
 TRACES: Final = TraceFamily()
 
 
-def shipped_model(site: Site, *, threads: int | None = None) -> TraceModel:
+def shipped_model(site: Site, *, threads: int | None = None, device: str = "cpu") -> TraceModel:
     """The shipped encoder, with what the site's own windows let it promise so far."""
-    shipped = load_shipped(threads=threads)
+    shipped = load_shipped(threads=threads, device=device)
     promise = shipped_promise(site)
     return TraceModel(shipped.scorer, shipped.map, shipped.bad_io, promise, SHIPPED_NAME, shipped.version, shipped.step_s)
 
@@ -324,9 +330,9 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
     return replace(model, promise=promise)
 
 
-def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceModel:
+def loaded_traces(site: Site, training: Training, threads: int | None, device: str = "cpu") -> TraceModel:
     """The model of a training, read and checked."""
-    from stormpetrel.traces.networks.runtime import TraceScorer
+    from stormpetrel.traces.networks.scorers import load_scorer
 
     entry = training.models[0]
     about = entry.about
@@ -336,7 +342,7 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
     except (KeyError, TypeError, ValueError):
         raise incomplete_entry(training) from None
     folder = site.models.verified_folder(entry.name, entry.version)
-    scorer = FittingScorer(TraceScorer.load(folder, threads=threads), step_s)
+    scorer = FittingScorer(load_scorer(folder, threads=threads, device=device), step_s)
     return TraceModel(
         scorer,
         chart,
@@ -371,22 +377,36 @@ def score_new_windows(
     since: datetime | None = None,
     chunk_windows: int = CHUNK_WINDOWS,
     progress: Progress = no_progress,
+    engine: Engine = ONE_PROCESS,
 ) -> Scored:
     """Score the windows (since a moment) that this version of the model has not scored, in whole moments, one commit per chunk.
 
-    A moment is scored with all its threads, those that were scored before as well: they are neighbours of the late ones.
+    A moment is scored with all its threads, those that were scored before as well: they are neighbours of the late ones. A chunk
+    is an item of the engine: workers score, and this process reads and commits, in the order of time. The shipped encoder sets
+    its threshold on the way, one chunk after the other: until it has one, it scores here.
     """
     pending = _pending(site, model, since)
     scored, flagged, other, commits, done = 0, 0, 0, 0, 0
     sets_threshold = model.is_shipped and not model.promise.is_kept
     size = min(chunk_windows, pending.height // _PARTS) if sets_threshold else chunk_windows
-    for first, last, waiting in _chunks(pending, size):
-        progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
-        rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
-        fitting = in_order(rows.filter(seen_by(model)))
-        if fitting.height:
-            model = calibrated(site, model)
-            scores = score_frame(model, fitting)
+    place_of_work = ONE_PROCESS if model.is_shipped else engine
+    is_sent = place_of_work != ONE_PROCESS
+    scorer = _WindowScorer(model, site.models.verified_folder(model.name, model.version) if is_sent else None)
+    in_work: deque[tuple[datetime, datetime, pl.DataFrame, pl.DataFrame]] = deque()
+
+    def chunks() -> Iterator[pl.DataFrame]:
+        for first, last, waiting in _chunks(pending, size):
+            rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
+            fitting = in_order(rows.filter(seen_by(model)))
+            in_work.append((first, last, waiting, fitting.select(WINDOW_KEY)))
+            if fitting.height:
+                scorer.model = calibrated(site, scorer.model)
+            progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
+            yield fitting
+
+    for scores in place_of_work.map(scorer, chunks(), name=lambda rows: f"{rows.height:,} windows"):
+        first, last, waiting, fitting = in_work.popleft()
+        if scores is not None:
             late = scores.join(waiting, on=list(WINDOW_KEY), how="semi", nulls_equal=True, maintain_order="left")
             added = site.trace_scores.append(late)
             if model.hierarchy is not None:
@@ -395,7 +415,34 @@ def score_new_windows(
             scored, flagged, commits = scored + added, flagged + int(late["flagged"].sum()), commits + (added > 0)
         other += waiting.join(fitting, on=list(WINDOW_KEY), how="anti", nulls_equal=True).height
         done += waiting.height
-    return Scored(scored, flagged, other, commits, calibrated(site, model).promise, model.is_shipped)
+    return Scored(scored, flagged, other, commits, calibrated(site, scorer.model).promise, model.is_shipped)
+
+
+class _WindowScorer:
+    """Scores windows with a model; sent to a worker, it takes the files of the model along, which are loaded there once."""
+
+    def __init__(self, model: TraceModel, folder: Path | None) -> None:
+        self.model = model
+        self._folder = folder
+
+    def __call__(self, rows: pl.DataFrame, _progress: Progress) -> pl.DataFrame | None:
+        return score_frame(self.model, rows) if rows.height else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert self._folder is not None
+        files = {path.name: path.read_bytes() for path in self._folder.iterdir()}
+        return _sent_scorer, (replace(self.model, scorer=None, detector=None, hierarchy=None), files)
+
+
+def _sent_scorer(model: TraceModel, files: Mapping[str, bytes]) -> _WindowScorer:
+    """The same in another process."""
+    from stormpetrel.traces.networks.runtime import TraceScorer
+
+    with TemporaryDirectory(prefix="stormpetrel-") as folder:
+        for name, content in files.items():
+            write_private(Path(folder) / name, content)
+        scorer = FittingScorer(TraceScorer.load(Path(folder)), model.step_s)
+    return _WindowScorer(replace(model, scorer=scorer), None)
 
 
 def score_frame(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:

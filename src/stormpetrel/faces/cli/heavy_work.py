@@ -25,8 +25,8 @@ def engine_of(
 
 def _section(context: typer.Context) -> EngineSection:
     """What the site says that was named or that we stand in; the defaults where there is none, or none that we obey."""
-    if (folder := named_folder(context)) is None:
-        if not Path(SITE_FILE).is_file() or who_else_can_write(Path(), SITE_FILE):
-            return EngineSection()
-        folder = Path()
+    named = named_folder(context)
+    folder = named or Path()
+    if not (folder / SITE_FILE).is_file() or (named is None and who_else_can_write(folder, SITE_FILE)):
+        return EngineSection()
     return load_settings(folder).engine
