@@ -294,6 +294,7 @@ def the_plan() -> str:
     samples = THREADS * SAMPLES_PER_THREAD
     events = 3 * JOBS_A_DAY / _DAY_S
     disk_gb = samples * found.wal_bytes * 3600 * _RETENTION_H / 1e9
+    known, stream = [(size, case["stream"]) for size, case in required("jobs_scale")["cases"].items() if "stream" in case][-1]
     rows = [
         (
             "Prometheus",
@@ -313,8 +314,8 @@ def the_plan() -> str:
             "watch of jobs",
             "1",
             f"{events * found.event_core_s:.2f}",
-            "1 to 2 GB",
-            "the job table: see below",
+            f"{stream['peak_bytes'] / 1e9:.1f} GB with {int(known):,} jobs",
+            "about 100 MB a day of jobs; predictions were not measured",
         ),
         (
             "serve",
@@ -323,9 +324,20 @@ def the_plan() -> str:
             f"{max(step['rss_mb']['serve']['max'] for step in steps()) / 1e3:.1f} GB each",
             "-",
         ),
-        ("PostgreSQL", "1", "less than 1", "1 GB", "incidents, messages, models: megabytes"),
+        ("PostgreSQL", "1", "not measured", "not measured", "incidents, messages, models: megabytes"),
+        *_gpu_of_the_plan(),
     ]
     return table(("part", "pieces", "cores", "memory", "disk"), rows)
+
+
+def _gpu_of_the_plan() -> list[tuple[str, str, str, str, str]]:
+    """The GPU that scores every second, which the watch does not do."""
+    measured = results(_GPU)
+    if measured is None:
+        return []
+    shares = {name: measured["one_second"][name]["sliding_share_of_gpu"] for name in ("vanilla", "fast")}
+    what = " or ".join(f"{share:.2f} ({name})" for name, share in shares.items())
+    return [("GPU, only for ten scores of every thread each second", f"{what} of one", "-", "-", "-")]
 
 
 def job_costs() -> str:
