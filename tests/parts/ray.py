@@ -35,7 +35,7 @@ class RealRay:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "client"), str(ROOT)])
         self._env = {
             **os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token, "RAY_TMPDIR": str(self.folder),
-            "AUTOSCALER_METRIC_PORT": str(metrics), "PYTHONPATH": path,
+            "AUTOSCALER_METRIC_PORT": str(metrics), "PYTHONPATH": path, "RAY_raylet_start_wait_time_s": "180",
         }  # fmt: skip
         self._env.pop("RAY_ADDRESS", None)
         self._nodes: list[Daemon] = []
@@ -43,7 +43,7 @@ class RealRay:
             options = ["--head", "--port=0", f"--ray-client-server-port={self.client_port}", "--include-dashboard=false"]
             self._start("head", [*options, f"--temp-dir={self.folder}"])
             noted = self.folder / "ray_current_cluster"
-            wait_until(lambda: noted.is_file() and bool(noted.read_text()), "Ray is up", limit_s=120, alive=self._nodes[0])
+            wait_until(lambda: noted.is_file() and bool(noted.read_text()), "Ray is up", limit_s=240, alive=self._nodes[0])
             self.address = noted.read_text().strip()
         except BaseException:
             self.__exit__()

@@ -203,7 +203,11 @@ def _join(place: str) -> Any:
             hint="Is it up (ray status), is its token ours (docs/cluster-engine), and are Python and Ray of the same versions?",
         ) from error
     _keep_out_of_our_output()
-    _refuse_public([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]])
+    try:
+        _refuse_public([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]])
+    except EngineError:
+        ray.shutdown()
+        raise
     return ray
 
 
@@ -227,9 +231,10 @@ def _require_token() -> None:
 
 def _refuse_public(addresses: Sequence[str]) -> None:
     for address in addresses:
-        host = address.removeprefix("ray://").rpartition(":")[0] or address
+        host = address.removeprefix("ray://")
+        host = host[1:].partition("]")[0] if host.startswith("[") else host.split(":")[0] if host.count(":") == 1 else host
         try:
-            is_global = ipaddress.ip_address(host.strip("[]")).is_global
+            is_global = ipaddress.ip_address(host).is_global
         except ValueError:  # a name: its nodes' addresses are looked at when we have joined
             continue
         if is_global:
