@@ -1,4 +1,4 @@
-"""`stormpetrel` for users: check, why, jobs, waste, alarms, tokens, asked of the site's service.
+"""`stormpetrel` for users: check, why, jobs, me, waste, alarms, digest, tokens, asked of the site's service.
 
 arguments -> main -> exit code: 0 fine, 2 wrong use or no service, 3 refused, or a risk above --fail-above, 4 cannot run.
 """
@@ -18,7 +18,7 @@ from stormpetrel_client.sbatch import split_words
 from stormpetrel_client.service import Service
 from stormpetrel_client.where import ClientError, find_service
 
-COMMANDS = ("check", "why", "jobs", "waste", "alarms", "tokens")
+COMMANDS = ("check", "why", "jobs", "me", "waste", "alarms", "digest", "tokens")
 ABOVE = 3
 CANNOT_RUN = 4
 _MOST_SCRIPT = 300_000  # characters; directives come first
@@ -115,6 +115,19 @@ def _alarms(service: Service, options: Any) -> Result:
     return answer, render.alarm_lines(answer), 0
 
 
+def _me(service: Service, options: Any) -> Result:
+    answer = service.ask("GET", "/me", query={"weeks": options.weeks})
+    return answer, render.me_lines(answer), 0
+
+
+def _digest(service: Service, options: Any) -> Result:
+    if options.choice is None:
+        answer = service.ask("GET", "/me", query={"weeks": "1"}).get("digest") or {}
+    else:
+        answer = service.ask("PUT", "/me/digest", body={"wanted": options.choice == "on", "address": options.to})
+    return answer, render.digest_lines(answer), 0
+
+
 def _create_token(service: Service, options: Any) -> Result:
     body = {"name": options.name, "scopes": options.scope or ["predict", "read"], "days": options.days}
     if not options.output:
@@ -182,12 +195,17 @@ def client_parser() -> argparse.ArgumentParser:
     listed.add_argument("--at-risk", action="store_true", help="only those whose risk reaches the threshold")
     shown = add("show", _show_job, "Show one job.", jobs)
     shown.add_argument("job")
+    me = add("me", _me, "Your own page: failures beside people alike, waste, what to change, incidents.")
+    me.add_argument("--weeks", default="4", choices=("1", "4", "12", "52"), help="of jobs that ended in the last so many (4)")
     waste = add("waste", _waste, "Show what your failed jobs held.")
     waste.add_argument("--by", default="application", choices=("user", "account", "application", "partition", "outcome", "week"))
     waste.add_argument("--weeks", type=int, default=None)
     alarms = add("alarms", _alarms, "List incidents that concern your jobs.")
     alarms.add_argument("--state", default=None, choices=("open", "acknowledged", "resolved"))
     alarms.add_argument("--limit", type=int, default=20)
+    digest = add("digest", _digest, "Your week by mail: on, off, or (left out) whether you get it.")
+    digest.add_argument("choice", nargs="?", choices=("on", "off"))
+    digest.add_argument("--to", default=None, metavar="ADDRESS", help="with on: where to, instead of your address at the site")
     own = commands.add_parser("tokens", help="Your tokens for API and notebook.")
     tokens = own.add_subparsers(dest="tokens", required=True, metavar="COMMAND")
     create = add("create", _create_token, "Make a token of your own and print it, once.", tokens)

@@ -8,8 +8,10 @@ from stormpetrel.records.trace_coverage import (
     SamplingPlan,
     chosen_first,
     drawn_in_turn,
+    in_shard,
     is_due,
     next_plan,
+    rotation_of,
 )
 from stormpetrel.records.traces import LIVE
 
@@ -70,6 +72,15 @@ def test_it_shrinks_by_half_after_three_windows_in_a_row_with_time_for_twice_as_
     assert plans([calm, calm, busy, calm, calm, calm], start=SamplingPlan(8)) == [8, 8, 8, 8, 8, 4]
 
 
+def test_where_there_is_no_room_for_all_threads_the_rotation_does_not_end():
+    assert [rotation_of(threads, 100) for threads in (0, 1, 100, 101, 200, 201, 1000)] == [1, 1, 1, 2, 2, 4, 16]
+    calm = SamplingPlan(4, calm=2)
+    assert next_plan(calm, load=0.1, lag_windows=0.1, longest=32, least=4).every == 4
+    assert next_plan(SamplingPlan(), load=0.1, lag_windows=0.1, longest=32, least=8).every == 8
+    assert next_plan(SamplingPlan(), load=0.1, lag_windows=0.1, longest=4, least=8).every == 4
+    assert next_plan(SamplingPlan(2), load=4.0, lag_windows=2.0, longest=32, least=4).every == 16
+
+
 def test_while_it_catches_up_the_rotation_stays():
     assert plans([(0.2, 5.0), (0.2, 4.2), (0.2, 3.4)], start=SamplingPlan(4)) == [4, 4, 4]
 
@@ -110,3 +121,17 @@ def test_scores_of_nodes_that_were_judged_besides_their_turn_are_no_sample_of_wh
     counts = dict(live.group_by("window_start").len().iter_rows())
     assert [counts[at] for at in starts] == [64] * 4 + [8] * 4
     assert drawn_in_turn(rows, pl.DataFrame(schema=TRACE_COVERAGE_SCHEMA)).equals(rows)
+
+
+def test_each_node_is_in_one_shard_and_the_shards_are_of_about_one_size():
+    names = [f"n{number:04d}" for number in range(2048)]
+    for shards in (1, 2, 8, 16):
+        sizes = [sum(in_shard(name, f"{number}/{shards}") for name in names) for number in range(1, shards + 1)]
+        assert sum(sizes) == len(names) and max(sizes) - min(sizes) <= 64
+    assert all(in_shard(name, "") for name in names)
+
+
+def test_within_a_shard_the_turns_of_a_rotation_are_of_one_size():
+    names = [name for name in (f"n{number:04d}" for number in range(4096)) if in_shard(name, "3/8")]
+    sizes = [sum(is_due(name, window, 8) for name in names) for window in range(8)]
+    assert max(sizes) - min(sizes) <= 16 and min(sizes) > 0

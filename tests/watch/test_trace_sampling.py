@@ -134,6 +134,41 @@ def test_even_the_longest_rotation_may_not_be_enough_and_then_windows_are_passed
         assert rows["lag_s"][-1] < rows["lag_s"].max(), "it does not fall behind without an end"
 
 
+def test_a_decision_to_pass_windows_over_holds_although_it_was_killed_before_the_cursor(tmp_path, counters, monkeypatch):
+    with site_at(tmp_path / "site", rotation=2) as site:
+        commit, killed = site.cpu_windows.table.append, []
+
+        def killing(*args, **named):
+            if not killed and coverage(site)["passed_over"].sum():
+                killed.append(True)
+                raise KilledError
+            return commit(*args, **named)
+
+        monkeypatch.setattr(site.cpu_windows.table, "append", killing)
+        server = BusyServer(counters, load=9.0)
+        with pytest.raises(KilledError):
+            watch(site, server)
+        rows = coverage(site)
+        watch(site, server, until_s=server.now - T0 + 1.0)
+        assert coverage(site).head(rows.height).equals(rows)
+        passed = rows.filter(pl.col("passed_over") > 0).row(0, named=True)
+        first = round(passed["window_start"].timestamp() / WINDOW_S)
+        assert not set(judged(site)) & set(range(first + 1, first + 1 + passed["passed_over"]))
+
+
+def test_more_threads_than_there_is_room_for_are_never_read_in_one_window_not_even_in_the_first(tmp_path, counters):
+    with site_at(tmp_path / "site", most_threads=16) as site:  # of 64
+        server = BusyServer(counters, load=0.2)
+        watch(site, server, until_s=60.0)
+        per_window, rows = judged(site), coverage(site)
+        assert max(len(nodes) for nodes in per_window.values()) == NODES // 4
+        assert rows["next_every"].unique().to_list() == [4]
+        assert {node for nodes in per_window.values() for node in nodes} == {f"n{one:03d}" for one in range(NODES)}
+        site.settings.traces.__dict__["most_threads"] = 1000
+        watch(site, server, until_s=150.0)
+        assert coverage(site)["next_every"][-1] == 1, "there is room now"
+
+
 def test_with_a_rotation_of_one_nothing_is_ever_left_out(tmp_path, counters):
     with site_at(tmp_path / "site", rotation=1) as site:
         watch(site, BusyServer(counters, load=1.5), until_s=100.0)

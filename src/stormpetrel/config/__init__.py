@@ -163,6 +163,11 @@ class TracesSection(Section):
         le=1024,
         description="when the watch cannot keep up, it judges each node at least in every so many windows; 1: always all nodes",
     )
+    most_threads: int = Field(
+        default=150_000,
+        ge=1,
+        description="threads that the watch reads in one window at most, 25 kB of memory each; of more, each node in its turn",
+    )
     keep_windows_mb: float = Field(
         default=1500.0,
         gt=0,

@@ -241,10 +241,13 @@ def _promise_of(calm: Windows, scores: npt.NDArray[np.float64], alarm_share: flo
     return promised(scores, Calm(len(calm), calm.independent(), calm.hours()), alarm_share)
 
 
-def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
-    """The trace model in use, to be run without torch: the site's own, or the shipped encoder where it has none."""
+def load_trace_model(site: Site, *, threads: int | None = None, device: str = "cpu") -> TraceModel:
+    """The trace model in use, to be run without torch on the CPU: the site's own, or the shipped encoder where it has none."""
     training = site.models.current_training(FAMILY)
-    model = shipped_model(site, threads=threads) if training is None else loaded_traces(site, training, threads)
+    if training is None:
+        model = shipped_model(site, threads=threads, device=device)
+    else:
+        model = loaded_traces(site, training, threads, device)
     return with_regions(site, model)
 
 
@@ -296,9 +299,9 @@ class TraceFamily(SiteFamily[TraceModel]):
 TRACES: Final = TraceFamily()
 
 
-def shipped_model(site: Site, *, threads: int | None = None) -> TraceModel:
+def shipped_model(site: Site, *, threads: int | None = None, device: str = "cpu") -> TraceModel:
     """The shipped encoder, with what the site's own windows let it promise so far."""
-    shipped = load_shipped(threads=threads)
+    shipped = load_shipped(threads=threads, device=device)
     promise = shipped_promise(site)
     return TraceModel(shipped.scorer, shipped.map, shipped.bad_io, promise, SHIPPED_NAME, shipped.version, shipped.step_s)
 
@@ -342,9 +345,9 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
     return replace(model, promise=promise)
 
 
-def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceModel:
+def loaded_traces(site: Site, training: Training, threads: int | None, device: str = "cpu") -> TraceModel:
     """The model of a training, read and checked."""
-    from stormpetrel.traces.networks.runtime import TraceScorer
+    from stormpetrel.traces.networks.scorers import load_scorer
 
     entry = training.models[0]
     about = entry.about
@@ -354,7 +357,7 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
     except (KeyError, TypeError, ValueError):
         raise incomplete_entry(training) from None
     folder = site.models.verified_folder(entry.name, entry.version)
-    scorer = FittingScorer(TraceScorer.load(folder, threads=threads), step_s)
+    scorer = FittingScorer(load_scorer(folder, threads=threads, device=device), step_s)
     return TraceModel(
         scorer,
         chart,

@@ -37,6 +37,7 @@ TRACE_COVERAGE_SCHEMA: Final = pl.Schema(
 )
 
 NEIGHBOURS: Final = 8  # nodes with successive numbers that are judged in the same windows: jobs mostly run on such
+_TURNS_OF_A_SHARD: Final = 8  # one after the other, so that a rotation is as even within a shard
 HIGHEST_LOAD: Final = 0.8  # from which on a watch that is behind does not catch up in any useful time
 MORE_TIME: Final = "Give the watch more cores, or raise traces.window_s or the scrape interval."
 _AIM: Final = 0.5  # the load that a longer rotation aims at
@@ -63,6 +64,14 @@ def is_due(node: str, window: int, every: int) -> bool:
     return _turn(node) % every == window % every
 
 
+def in_shard(node: str, shard: str) -> bool:
+    """Whether a node is in a shard such as `2/8`, the second of eight; 64 successive nodes are in one. Empty: every node is."""
+    if not shard:
+        return True
+    number, shards = (int(text) for text in shard.split("/"))
+    return _turn(node) // _TURNS_OF_A_SHARD % shards == number - 1
+
+
 @lru_cache(maxsize=1 << 17)
 def _turn(node: str) -> int:
     """A number that eight neighbours (n016 to n023) share, and the eight after them have one more."""
@@ -72,7 +81,7 @@ def _turn(node: str) -> int:
     return crc32(node[: number.start()].encode()) + int(number[1]) // NEIGHBOURS
 
 
-def next_plan(plan: SamplingPlan, *, load: float, lag_windows: float, longest: int) -> SamplingPlan:
+def next_plan(plan: SamplingPlan, *, load: float, lag_windows: float, longest: int, least: int = 1) -> SamplingPlan:
     """Return the plan of the next window, without the nodes that come first.
 
     Parameters
@@ -83,8 +92,20 @@ def next_plan(plan: SamplingPlan, *, load: float, lag_windows: float, longest: i
         From its end until it was scored, divided by its length.
     longest
         A node is judged at least in every so many windows; the rotation is a power of two up to it.
+    least
+        The rotation that there must be for want of memory, whatever the time; a power of two.
     """
     most = 1 << max(0, longest.bit_length() - 1)
+    following = _by_time(plan, load, lag_windows, most)
+    return following if following.every >= least else SamplingPlan(min(most, least))
+
+
+def rotation_of(threads: int, most_threads: int) -> int:
+    """Return the rotation, a power of two, in which no more than so many threads are read in a window."""
+    return 1 << max(0, math.ceil(math.log2(max(1, threads) / most_threads)))
+
+
+def _by_time(plan: SamplingPlan, load: float, lag_windows: float, most: int) -> SamplingPlan:
     if lag_windows > 1 and load > HIGHEST_LOAD:
         growth = 1 << max(1, math.ceil(math.log2(load / _AIM)))
         return SamplingPlan(min(most, plan.every * growth))
@@ -130,6 +151,6 @@ def drawn_in_turn(rows: pl.DataFrame, coverage: pl.DataFrame) -> pl.DataFrame:
 def coverage_text(every: int, window_s: float) -> str:
     """Sentence on what is judged while the watch is behind."""
     return (
-        f"CPU traces are judged in part: each node in one of {every} windows ({every * window_s:.0f} s), because reading and "
-        "scoring all of them takes longer than the time that passes. Nodes that are unusual are judged in each."
+        f"CPU traces are judged in part: each node in one of {every} windows ({every * window_s:.0f} s), because there is no "
+        "time for all of them, or no room (traces.most_threads). Nodes that are unusual are judged in each."
     )

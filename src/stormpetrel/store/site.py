@@ -20,6 +20,7 @@ from stormpetrel.store.actions import ActionStore
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.case_answers import CaseAnswerStore
 from stormpetrel.store.cluster_cache import ClusterCache
+from stormpetrel.store.digests import DigestStore
 from stormpetrel.store.events.counts import EventBackgroundStore, EventCountStore
 from stormpetrel.store.events.outages import OutageStore
 from stormpetrel.store.filesystem import format_disk, refuse_folder_of_another, writing
@@ -90,6 +91,7 @@ class Site:
         self.case_answers = CaseAnswerStore(state)
         self.views = ViewStore(state)
         self.mails = MailStore(state)
+        self.digests = DigestStore(state)
         self.unread_fields = UnreadFields(state)
         self.audit = AuditTrail(state)
         self.cluster = ClusterCache(folder, settings.slurm)

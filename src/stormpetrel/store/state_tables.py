@@ -184,9 +184,7 @@ digests = sa.Table(
     sa.Column("user", sa.String(256), primary_key=True),
     sa.Column("address", sa.String(320), nullable=False),
     sa.Column("since", sa.String(40), nullable=False),  # ISO, UTC
-    sa.Column(
-        "last", sa.String(40), nullable=False
-    ),  # the appointed time of the last one that was queued, or that was over at first
+    sa.Column("last", sa.String(40), nullable=False),  # nothing is queued for appointed times up to this
 )
 ALL_TABLES = (
     meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,

@@ -73,7 +73,7 @@ def run_study(split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: P
         )
         training_s[str(kind)] = round(time.monotonic() - began, 3)
     began = time.monotonic()
-    scorers = {kind: [load_scorer(path) for path in paths] for kind, paths in folders.items()}
+    scorers = {kind: [load_scorer(path, device=plan.device) for path in paths] for kind, paths in folders.items()}
     evaluation = evaluate(scorers, split.train, split.test, seed=plan.settings.seed, why=why, progress=progress)
     judging_s = round(time.monotonic() - began, 3)
     progress(1.0, "measuring the speed")
@@ -111,12 +111,12 @@ def kept_cut(folder: Path) -> Cut:
         raise UsageError(f"{folder / _CUT} cannot be read.", hint="Make the models again: traces evaluate --keep DIR") from None
 
 
-def load_scorer(folder: Path, *, threads: int | None = None) -> Scorer:
-    """A saved model as what scores: the runtime without torch, or torch itself on a machine without ONNX."""
+def load_scorer(folder: Path, *, threads: int | None = None, device: str = "cpu") -> Scorer:
+    """A saved model as what scores: the runtime of the device, or torch itself on a machine without ONNX."""
     if _has_onnx():
-        from stormpetrel.traces.networks.runtime import TraceScorer
+        from stormpetrel.traces.networks import scorers
 
-        return TraceScorer.load(folder, threads=threads)
+        return scorers.load_scorer(folder, threads=threads, device=device)
     from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
     return TraceAutoencoder.load(folder)

@@ -11,14 +11,22 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import polars as pl
 
 from stormpetrel.ingest.live_windows import LiveMoment
+from stormpetrel.ingest.traces import TraceReport
 from stormpetrel.records.findings import SubjectKind
-from stormpetrel.records.trace_coverage import HIGHEST_LOAD, SamplingPlan, chosen_first, coverage_text, next_plan
+from stormpetrel.records.trace_coverage import (
+    HIGHEST_LOAD,
+    SamplingPlan,
+    chosen_first,
+    coverage_text,
+    next_plan,
+    rotation_of,
+)
 from stormpetrel.store.site import Site
 
 _REMEMBERED: Final = 1000  # windows of which it is known who was judged: late samples of them may be read
@@ -44,6 +52,8 @@ class TraceSampling:
         self._window_s = site.settings.traces.window_s
         self._plans: dict[int, SamplingPlan | None] = {}  # by window; None: nobody is judged in it
         self._after: dict[int, int] = {}
+        self._threads = 0  # that the server has counters of
+        self._begun = -1  # the newest window of which anything was read
         self._load_s = 0.0  # spent on the window under way
         self._since: datetime | None = None  # when the work under way began
         rows = site.trace_coverage.read().sort("window_start").tail(_REMEMBERED).collect()
@@ -66,6 +76,23 @@ class TraceSampling:
     def after(self, window: int) -> int:
         """The window that is judged after this one."""
         return self._after.get(window, window + 1)
+
+    def begin(self, window: int, threads: int) -> None:
+        """Note how many threads there are; a first window is never read with more than there is room for."""
+        self._threads = threads
+        is_first = window > self._begun and window not in self._plans
+        self._begun = max(self._begun, window)
+        if is_first and not any(number < window for number in self._plans) and self._least > 1:
+            start = datetime.fromtimestamp((window - 1) * self._window_s, UTC)
+            nobody = LiveMoment(start, start, pl.DataFrame(), None, TraceReport())
+            self._write(nobody, SamplingPlan(), SamplingPlan(self._least), passed=0, lag_s=0.0, load=0.0)
+
+    @property
+    def _least(self) -> int:
+        """The rotation in which there is room for a window."""
+        settings = self._site.settings.traces
+        least = rotation_of(self._threads, settings.most_threads)
+        return next_plan(SamplingPlan(), load=0.0, lag_windows=0.0, longest=settings.rotation, least=least).every
 
     def was_judged(self, node: str, start: datetime) -> bool:
         """Whether a node was judged in the window that began at a moment."""
@@ -102,10 +129,11 @@ class TraceSampling:
         self._load_s, self._since = 0.0, now if self._since is not None else None
         lag_s = (now - moment.end).total_seconds()
         plan = self.plan(number) or SamplingPlan()
-        known = self._plans.get(number + 1) if number + 1 in self._plans else None
-        if known is not None:  # killed between this decision and the cursor: it holds
-            return self._coverage(moment, known.every, lag_s, load, self.after(number) - number - 1)
-        following = next_plan(plan, load=load, lag_windows=lag_s / self._window_s, longest=self._site.settings.traces.rotation)
+        if number in self._after:  # killed between this decision and the cursor: it holds
+            known = self.plan(self._after[number]) or SamplingPlan()
+            return self._coverage(moment, known.every, lag_s, load, self._after[number] - number - 1)
+        longest = self._site.settings.traces.rotation
+        following = next_plan(plan, load=load, lag_windows=lag_s / self._window_s, longest=longest, least=self._least)
         if following.every == 1 and plan.every == 1:
             self._plans[number + 1] = following
             self._forget(number)

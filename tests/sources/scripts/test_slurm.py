@@ -109,7 +109,7 @@ def test_a_colon_on_the_command_line_begins_the_next_component_and_its_options_w
     assert [asked(one) for one in (request, *request.components)] == [
         {"req_cpus": 4}, {"req_cpus": 24}, {"req_mem_bytes": GIB},
     ]  # fmt: skip
-    assert change_line(request.components[1], "req_cpus", 12) == "-c 4"
+    assert change_line(request.components[0], "req_cpus", 12) == "-c 4"
 
 
 def test_so_many_components_are_judged_and_the_others_are_counted() -> None:

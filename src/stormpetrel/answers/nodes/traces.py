@@ -93,12 +93,18 @@ def is_scored(site: Site) -> bool:
 
 
 def score_traces(
-    site: Site, viewer: Viewer, *, top: int = _MOST, progress: Progress = lambda _share, _step: None, engine: Engine = ONE_PROCESS
+    site: Site,
+    viewer: Viewer,
+    *,
+    top: int = _MOST,
+    device: str = "cpu",
+    progress: Progress = lambda _share, _step: None,
+    engine: Engine = ONE_PROCESS,
 ) -> ScoringReceipt:
     """Score the windows that the model in use has not seen, and name the `top` most abnormal nodes, threads and jobs."""
     viewer.require(MANAGE)
     viewer.require_admin()
-    model = load_trace_model(site)
+    model = load_trace_model(site, device=device)
     scoring = score_new_windows(site, model, progress=progress, engine=engine)
     counts = {name: getattr(scoring, name) for name in ("scored", "flagged", "other_length", "commits")}
     return ScoringReceipt(

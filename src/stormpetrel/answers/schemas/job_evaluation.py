@@ -246,6 +246,10 @@ class WaitFigures(Answer):
     pinball_90: float
     coverage_50: float
     coverage_90: float
+    below_50: float = Field(
+        description="the share that waited less than the p50: lower than `coverage_50` where many do not wait"
+    )
+    below_90: float
     n: int
 
 

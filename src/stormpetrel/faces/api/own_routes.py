@@ -1,12 +1,14 @@
-"""What people keep: opinions on advice, saved views, tokens."""
+"""What people have and keep: their own page, the weekly digest, opinions on advice, saved views, tokens."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
+from stormpetrel.answers.personal.choice import choose_digest
+from stormpetrel.answers.personal.summary import personal_summary
 from stormpetrel.answers.schemas.own import (
     OpinionAct,
     OpinionReceipt,
@@ -18,6 +20,7 @@ from stormpetrel.answers.schemas.own import (
     ViewAct,
     Views,
 )
+from stormpetrel.answers.schemas.personal import DigestAct, DigestChoice, PersonalQuestion, PersonalSummary
 from stormpetrel.answers.site import own
 from stormpetrel.faces.api.endpoint import Reader, Writer, errors, json_response, refuse_other_methods
 
@@ -37,6 +40,24 @@ TokenName = Annotated[
 def own_router(live: LiveSite) -> APIRouter:
     """The endpoints for what people keep."""
     api = APIRouter(tags=["own"])
+
+    @api.get("/me", operation_id="me", summary="Your own page", response_model=PersonalSummary, responses=errors())
+    def me(viewer: Reader, question: Annotated[PersonalQuestion, Query()]) -> Response:
+        """Your failures beside those of people alike, your waste, what to change, your incidents. Nobody else is named in it."""
+        return json_response(personal_summary(live, viewer, question))
+
+    @api.put(
+        "/me/digest",
+        operation_id="choose_digest",
+        summary="Ask for the weekly digest, or give it up",
+        response_model=DigestChoice,
+        responses=errors(413),
+    )
+    def digest(viewer: Writer, act: DigestAct) -> Response:
+        """Keep whether you want your week by mail: from the next appointed time on, to one address of the site's domains."""
+        return json_response(choose_digest(live.site, viewer, act))
+
+    refuse_other_methods(api, "/me/digest", allow=("PUT",))
 
     @api.post(
         "/opinions",

@@ -260,6 +260,10 @@ COMMANDS: Final[dict[str, Entry]] = {
         "models:nightly",
         "Train again and use the new model if it is better; then delete what is too old, and compact the tables.",
     ),
+    "me": CommandEntry(
+        "own:me", "Show one person's page: failures beside those of people alike, waste, what to change, incidents."
+    ),
+    "digest": CommandEntry("own:digest", "Ask for the weekly digest by mail, or give it up."),
     "tokens": GroupEntry(
         "Create and revoke tokens for users and programs.",
         {
@@ -294,7 +298,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "report": CommandEntry(
         "report:report",
-        "Write every table and figure about the jobs, and about traces and events where there are any, into one HTML file.",
+        "Write every table and figure of the published studies, from one's own data beside their numbers, into one HTML file.",
     ),
     "store": GroupEntry(
         "Compact, prune, back up and restore the site's data, or delete a user from it.",

@@ -68,7 +68,7 @@ def _common(
 
 _SITE_FILE = "site.toml"  # config.SITE_FILE, whose module takes 100 ms to import
 _FOR_USERS = (
-    "check", "why", "jobs list", "jobs show", "waste", "alarms", "tokens create", "tokens list", "tokens revoke",
+    "check", "why", "jobs list", "jobs show", "me", "waste", "alarms", "digest", "tokens create", "tokens list", "tokens revoke",
 )  # fmt: skip
 _INTERRUPTED = 130
 _FOR_US_ALONE = 0o077  # umask: what any library writes for us, tables too, holds names

@@ -46,7 +46,7 @@ def reconstruction_drawings(windows: ReconstructedWindows) -> tuple[Drawing, ...
             for kind, rates in windows.by_architecture.items()
         }
         figure = trace_models.reconstructions(originals, by_model, step_s=windows.step_s, mode=mode)
-        drawings.append(Drawing(figure, text, height))
+        drawings.append(Drawing(figure, text, height, () if drawings else ("jlab-fig-2", "poster-features")))
     return tuple(drawings)
 
 

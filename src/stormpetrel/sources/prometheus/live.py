@@ -27,6 +27,7 @@ PIECES: Final = 10  # in which a window is read
 _MOST_SAMPLES: Final = 600_000  # of one answer: some 40 MB
 _MOST_LABELS: Final = 2_000_000  # whose place is remembered
 _CATCH_UP_S: Final = 60.0  # the longest piece, where there is much to be read
+_MODES: Final = 8  # counters of a thread, as Linux has them
 _NODES_AT_ONCE: Final = 16  # that are cut together
 _SOON_STEPS: Final = 1.25  # behind the end of a window, until every node has been scraped once more
 _AGAIN_S: Final = 0.4  # until one that was not there yet is looked for again
@@ -53,6 +54,9 @@ class NodeChoice(Protocol):
     def after(self, window: int) -> int:
         """The window that is read after this one: mostly the next."""
 
+    def begin(self, window: int, threads: int) -> None:
+        """Reading of a window begins, or goes on; the server has counters of about so many threads."""
+
 
 class EveryNode:
     """The choice of whoever keeps up."""
@@ -65,6 +69,9 @@ class EveryNode:
     def after(self, window: int) -> int:
         """The next."""
         return window + 1
+
+    def begin(self, window: int, threads: int) -> None:
+        """However many there are."""
 
 
 class LiveTraces:
@@ -139,7 +146,10 @@ class LiveTraces:
         """One piece: of every node what has come since the one before."""
         reading = self._reading
         if end_s > self._nodes_read_to:
-            nodes = reading.nodes(self._read_to - self._settle_s, end_s)
+            start_s = self._read_to - self._settle_s
+            nodes = reading.nodes(start_s, end_s)
+            samples = sum(sum(labels.values()) for labels in nodes.values())
+            self._choice.begin(self._window, round(samples * reading.step_s / (end_s - start_s) / _MODES))
             self._nodes = nodes if self._only is None else {node: nodes[node] for node in nodes if node in self._only}
             self._nodes_read_to = max(self.end_s, end_s)
         chosen = [node for node in self._nodes if self._choice.includes(node, self._window)]

@@ -80,14 +80,20 @@ def _print_training(out: Console, entry: TrainedModel) -> None:
 
 
 def score(
-    context: typer.Context, top: Top = 10, workers: Workers = None, engine: EngineName = None, as_json: Json = False
+    context: typer.Context,
+    top: Top = 10,
+    device: Device = "auto",
+    workers: Workers = None,
+    engine: EngineName = None,
+    as_json: Json = False,
 ) -> None:
     """Score the windows that the current model has not scored, and name the most abnormal nodes, threads and jobs.
 
     A site that has trained no model scores with the shipped encoder, which knows simulated jobs only.
     """
     with open_site(context, to_write=True) as site, share_spinner(quiet=as_json) as progress:
-        receipt = score_traces(site, LOCAL, top=top, progress=progress, engine=engine_of(context, engine, workers))
+        where = engine_of(context, engine, workers)
+        receipt = score_traces(site, LOCAL, top=top, device=device, progress=progress, engine=where)
     emit(receipt, lambda out: _print_scores(out, receipt), as_json=as_json)
 
 
