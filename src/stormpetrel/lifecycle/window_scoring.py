@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,10 @@ from stormpetrel.traces.networks.fitting_windows import FittingScorer
 
 if TYPE_CHECKING:
     from stormpetrel.lifecycle.trace_models import TraceModel
+    from stormpetrel.traces.networks.architecture import Scorer
+
+
+_NO_SCORER: Final = cast("Scorer", None)  # it is made anew from the files where it arrives
 
 
 class WindowScorer:
@@ -40,7 +44,7 @@ class WindowScorer:
     def __reduce__(self) -> tuple[Any, ...]:
         assert self._folder is not None
         files = {path.name: path.read_bytes() for path in self._folder.iterdir()}
-        return _sent_scorer, (replace(self.model, scorer=None, detector=None, hierarchy=None), files)
+        return _sent_scorer, (replace(self.model, scorer=_NO_SCORER, detector=None, hierarchy=None), files)
 
 
 def _sent_scorer(model: TraceModel, files: Mapping[str, bytes]) -> WindowScorer:

@@ -148,7 +148,6 @@ class _Contest:
         """A network of each architecture, span and seed; without torch the network in use with a new detector for each span."""
         wanted = self.site.settings.nightly
         entrants: list[_Entrant] = []
-        learn_days: list[float] = []
         for days, seen in self._spans(cut):
             if find_spec("torch") is None:
                 if not champion.is_shipped:
@@ -156,18 +155,17 @@ class _Contest:
                     fitted.about.update({"learn_days": days, "learn_until": cut.isoformat()})
                     yield Challenger(f"detector, {span_name(days)}", fitted)
                 continue
-            number = lambda seed: f", seed {seed}" if wanted.trace_ensemble > 1 else ""  # noqa: E731
+            numbers = [f", seed {seed}" if wanted.trace_ensemble > 1 else "" for seed in range(wanted.trace_ensemble)]
             entrants += [
-                _Entrant(f"{architecture}, {span_name(days)}{number(seed)}", seen, architecture, seed)
+                _Entrant(f"{architecture}, {span_name(days)}{number}", days, seen, architecture, seed)
                 for architecture in self._architectures(champion)
-                for seed in range(wanted.trace_ensemble)
+                for seed, number in enumerate(numbers)
             ]
-            learn_days += [days] * (len(entrants) - len(learn_days))
         metrics = self.site.node_metrics.read().collect()
         train = _Challenge(TraceFit(self.settings, self.site.settings.traces.alarm_share, metrics, "cpu"))
         trained = night_engine(self.site).map(train, entrants, name=attrgetter("name"), progress=self.progress)
-        for entrant, days, fitted in zip(entrants, learn_days, trained, strict=True):
-            fitted.about.update({"learn_days": days, "learn_until": cut.isoformat()})
+        for entrant, fitted in zip(entrants, trained, strict=True):
+            fitted.about.update({"learn_days": entrant.days, "learn_until": cut.isoformat()})
             yield Challenger(entrant.name, fitted)
 
     def _spans(self, cut: datetime) -> Iterator[tuple[float, LearningWindows]]:
@@ -237,6 +235,7 @@ class _Entrant:
     """A network that is to be trained."""
 
     name: str
+    days: float  # 0: everything
     seen: LearningWindows
     architecture: Architecture
     seed: int
