@@ -17,6 +17,7 @@ import platform
 import secrets
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
@@ -194,12 +195,13 @@ def _join(place: str) -> Any:
     where = place if is_client_address(place) else os.environ.get("RAY_ADDRESS") or "auto"
     _refuse_public([where])
     try:
-        ray.init(
-            address=where, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, namespace="stormpetrel"
-        )
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # what it warns of, the error says
+            ray.init(
+                address=where, namespace="stormpetrel", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False
+            )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError) as error:
         raise EngineError(
-            f"The Ray cluster at {where} cannot be joined: {_first_line(error)}",
+            f"The Ray cluster {'of this machine' if where == 'auto' else f'at {where}'} cannot be joined: {_first_line(error)}.",
             hint="Is it up (ray status), is its token ours (docs/cluster-engine), and are Python and Ray of the same versions?",
         ) from error
     _keep_out_of_our_output()
@@ -253,7 +255,7 @@ def _keep_out_of_our_output() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
 
 
 def _raise_where_hopeless(error: BaseException) -> None:
