@@ -58,6 +58,7 @@ def speed_up(share: float, workers: int) -> float:
 def summary(seeds: int, repeat: int) -> dict[str, Any]:
     """Medians over repetitions, serial shares, and the computed curve."""
     cases: dict[str, dict[str, Any]] = {}
+    load_before = os.getloadavg()[0]
     with RealRay(cpus=2) as ray:
         os.environ |= ray.environment()
         for place in PLACES:
@@ -79,6 +80,7 @@ def summary(seeds: int, repeat: int) -> dict[str, Any]:
         "seeds": seeds,
         "repeat": repeat,
         "cores": os.cpu_count(),
+        "load_before": round(load_before, 1),  # of other programs: above a few, the wall times are theirs
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("ray", "numpy", "xgboost-cpu", "scikit-learn")},
         "cases": cases,

@@ -22,15 +22,17 @@ srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per
     start=(ray start --block --disable-usage-stats --include-log-monitor=false --num-cpus="${SLURM_CPUS_ON_NODE:-1}"
       --dashboard-agent-listen-port="$((BASE + 27000 + SLURM_NODEID))" ${OBJECT_STORE_BYTES:+--object-store-memory="$OBJECT_STORE_BYTES"})
     if [ "$SLURM_NODEID" = 0 ]; then
-      exec "${start[@]}" --head --node-ip-address="$HEAD" --port="$BASE" --ray-client-server-port="$((BASE + 18000))" \
-        --include-dashboard=false --temp-dir="$RAY_TMPDIR"
+      start+=(--head --node-ip-address="$HEAD" --port="$BASE" --ray-client-server-port="$((BASE + 18000))"
+        --include-dashboard=false --temp-dir="$RAY_TMPDIR")
+    else
+      start+=(--address="$HEAD:$BASE")
     fi
-    until "${start[@]}" --address="$HEAD:$BASE"; do sleep 2; done
+    for _ in $(seq 20); do "${start[@]}"; sleep 2; done  # it blocks once it runs; a busy node, or no head yet, takes more than one try
   ' > "$RAY_TMPDIR/ray.log" 2>&1 &
 ray=$!
 trap 'kill "$ray" 2>/dev/null; wait "$ray" 2>/dev/null; rm -rf "$RAY_TMPDIR"' EXIT
 
-for _ in $(seq 120); do
+for _ in $(seq 240); do
   [ -s "$RAY_TMPDIR/ray_current_cluster" ] && break
   kill -0 "$ray" 2>/dev/null || { cat "$RAY_TMPDIR/ray.log" >&2; exit 1; }
   sleep 1

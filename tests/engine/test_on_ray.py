@@ -220,8 +220,9 @@ def test_a_public_address_is_not_joined(monkeypatch):
 
 def test_a_cluster_is_public_where_any_of_its_nodes_is():
     on_ray._refuse_public(["10.0.0.1", "fd00::1", "auto", "ray://head:10001", "192.168.3.4:6379"])
-    with pytest.raises(EngineError, match="public address"):
-        on_ray._refuse_public(["10.0.0.1", "131.225.1.1"])
+    for public in ("131.225.1.1", "131.225.1.1:6379", "2a00:1450::1", "[2a00:1450::1]:6379", "ray://[2a00:1450::1]:10001"):
+        with pytest.raises(EngineError, match="public address"):
+            on_ray._refuse_public(["10.0.0.1", public])
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from stormpetrel.lifecycle.trace_models import (
     load_trace_model,
     loaded_traces,
     model_name,
-    score_frame,
     score_new_windows,
     train_trace_model,
 )
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.records.traces import BAD_IO, Split, TraceJob
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, frame_of, windows_of
 from stormpetrel.records.windows import cut_windows, short_job_windows, without_short_jobs

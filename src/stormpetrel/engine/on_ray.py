@@ -17,6 +17,7 @@ import platform
 import secrets
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
@@ -194,16 +195,21 @@ def _join(place: str) -> Any:
     where = place if is_client_address(place) else os.environ.get("RAY_ADDRESS") or "auto"
     _refuse_public([where])
     try:
-        ray.init(
-            address=where, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, namespace="stormpetrel"
-        )
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # what it warns of, the error says
+            ray.init(
+                address=where, namespace="stormpetrel", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False
+            )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, ray.exceptions.RayError) as error:
         raise EngineError(
-            f"The Ray cluster at {where} cannot be joined: {_first_line(error)}",
+            f"The Ray cluster {'of this machine' if where == 'auto' else f'at {where}'} cannot be joined: {_first_line(error)}.",
             hint="Is it up (ray status), is its token ours (docs/cluster-engine), and are Python and Ray of the same versions?",
         ) from error
     _keep_out_of_our_output()
-    _refuse_public([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]])
+    try:
+        _refuse_public([node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]])
+    except EngineError:
+        ray.shutdown()
+        raise
     return ray
 
 
@@ -227,9 +233,10 @@ def _require_token() -> None:
 
 def _refuse_public(addresses: Sequence[str]) -> None:
     for address in addresses:
-        host = address.removeprefix("ray://").rpartition(":")[0] or address
+        host = address.removeprefix("ray://")
+        host = host[1:].partition("]")[0] if host.startswith("[") else host.split(":")[0] if host.count(":") == 1 else host
         try:
-            is_global = ipaddress.ip_address(host.strip("[]")).is_global
+            is_global = ipaddress.ip_address(host).is_global
         except ValueError:  # a name: its nodes' addresses are looked at when we have joined
             continue
         if is_global:
@@ -248,7 +255,7 @@ def _keep_out_of_our_output() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
 
 
 def _raise_where_hopeless(error: BaseException) -> None:

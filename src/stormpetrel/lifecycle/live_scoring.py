@@ -13,7 +13,8 @@ import polars as pl
 
 from stormpetrel.ingest.live_windows import LiveMoment
 from stormpetrel.lifecycle.node_summaries import node_scores
-from stormpetrel.lifecycle.trace_models import Scored, TraceModel, calibrated, score_frame, seen_by
+from stormpetrel.lifecycle.trace_models import Scored, TraceModel, calibrated, seen_by
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.records.window_frames import NODE_SCORE_SCHEMA, TRACE_SCORE_SCHEMA
 from stormpetrel.store.site import Site
 from stormpetrel.traces.keeping import Quota, kept_scores, kept_windows

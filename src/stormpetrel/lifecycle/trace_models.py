@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -32,21 +31,20 @@ from stormpetrel.lifecycle.trace_learning import (
     in_order,
     is_of_length,
     learning_windows,
-    rows_by_length,
 )
 from stormpetrel.lifecycle.trace_regions import known_regions, labelled_trouble
-from stormpetrel.private_files import write_private
+from stormpetrel.lifecycle.window_scoring import WindowScorer
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.trace_coverage import drawn_in_turn
 from stormpetrel.records.traces import MIXED, MIXED_JOB
-from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDOW_KEY, float_lists, windows_of
+from stormpetrel.records.window_frames import COUNTED, WINDOW_KEY
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.traces.detector.detector import ARRAYS as DETECTOR
 from stormpetrel.traces.detector.detector import FORMAT_VERSION as DETECTOR_FORMAT
 from stormpetrel.traces.detector.detector import DetectorSettings, TraceDetector
-from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
+from stormpetrel.traces.diagnosis import Trouble, known_bad_io
 from stormpetrel.traces.hierarchy import ARRAYS as HIERARCHY
 from stormpetrel.traces.hierarchy import NodeHierarchy
 from stormpetrel.traces.networks.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
@@ -161,26 +159,43 @@ def fit_trace_model(
     progress: Progress = no_progress,
 ) -> FittedTraces:
     """Train a model on these windows; nothing is saved. The steps are those of the windows, whatever the settings say."""
-    from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+    fit = TraceFit(
+        settings or AutoencoderSettings(), site.settings.traces.alarm_share, site.node_metrics.read().collect(), device
+    )
+    return fit(seen, architecture, progress)
 
-    watch = Stopwatch()
-    fitting = replace(settings or AutoencoderSettings(), architecture=architecture, steps=seen.train.steps)
-    model = TraceAutoencoder(fitting).fit(seen.train, seen.validation, device=device, progress=progress)
-    progress(1.0, "drawing the map")
-    about = {**learnt_about(model, seen, site.settings.traces.alarm_share), **seen.about, "code_version": __version__}
-    progress(1.0, "learning what is calm")
-    detector = fit_detector(seen, model, fitting.seed)
-    hierarchy = learnt_hierarchy(model, seen, site.node_metrics.read().collect())
-    kept = {} if detector is None else {DETECTOR: detector.content()}
-    kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
-    about |= {
-        "detector": None if detector is None else detector.metadata(),
-        "hierarchy": None if hierarchy is None else hierarchy.metadata(),
-        "settings": fitting.record(),
-        "seed": fitting.seed,
-        "compute": watch.read().as_dict(),
-    }
-    return FittedTraces(model, architecture, about, detector, partial(model.save, others=kept))
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceFit:
+    """What a training needs of a site besides the windows: it can be sent to a worker, where no site is open."""
+
+    settings: AutoencoderSettings
+    alarm_share: float
+    metrics: pl.DataFrame  # of NODE_METRIC_SCHEMA
+    device: str = "auto"
+
+    def __call__(self, seen: LearningWindows, architecture: Architecture, progress: Progress) -> FittedTraces:
+        """Train a model on these windows."""
+        from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+
+        watch = Stopwatch()
+        fitting = replace(self.settings, architecture=architecture, steps=seen.train.steps)
+        model = TraceAutoencoder(fitting).fit(seen.train, seen.validation, device=self.device, progress=progress)
+        progress(1.0, "drawing the map")
+        about = {**learnt_about(model, seen, self.alarm_share), **seen.about, "code_version": __version__}
+        progress(1.0, "learning what is calm")
+        detector = fit_detector(seen, model, fitting.seed)
+        hierarchy = learnt_hierarchy(model, seen, self.metrics)
+        kept = {} if detector is None else {DETECTOR: detector.content()}
+        kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
+        about |= {
+            "detector": None if detector is None else detector.metadata(),
+            "hierarchy": None if hierarchy is None else hierarchy.metadata(),
+            "settings": fitting.record(),
+            "seed": fitting.seed,
+            "compute": watch.read().as_dict(),
+        }
+        return FittedTraces(model, architecture, about, detector, partial(model.save, others=kept))
 
 
 def enter_trace_model(
@@ -391,7 +406,7 @@ def score_new_windows(
     size = min(chunk_windows, pending.height // _PARTS) if sets_threshold else chunk_windows
     place_of_work = ONE_PROCESS if model.is_shipped else engine
     is_sent = place_of_work != ONE_PROCESS
-    scorer = _WindowScorer(model, site.models.verified_folder(model.name, model.version) if is_sent else None)
+    scorer = WindowScorer(model, site.models.verified_folder(model.name, model.version) if is_sent else None)
     in_work: deque[tuple[datetime, datetime, pl.DataFrame, pl.DataFrame]] = deque()
 
     def chunks() -> Iterator[pl.DataFrame]:
@@ -416,68 +431,6 @@ def score_new_windows(
         other += waiting.join(fitting, on=list(WINDOW_KEY), how="anti", nulls_equal=True).height
         done += waiting.height
     return Scored(scored, flagged, other, commits, calibrated(site, scorer.model).promise, model.is_shipped)
-
-
-class _WindowScorer:
-    """Scores windows with a model; sent to a worker, it takes the files of the model along, which are loaded there once."""
-
-    def __init__(self, model: TraceModel, folder: Path | None) -> None:
-        self.model = model
-        self._folder = folder
-
-    def __call__(self, rows: pl.DataFrame, _progress: Progress) -> pl.DataFrame | None:
-        return score_frame(self.model, rows) if rows.height else None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        assert self._folder is not None
-        files = {path.name: path.read_bytes() for path in self._folder.iterdir()}
-        return _sent_scorer, (replace(self.model, scorer=None, detector=None, hierarchy=None), files)
-
-
-def _sent_scorer(model: TraceModel, files: Mapping[str, bytes]) -> _WindowScorer:
-    """The same in another process."""
-    from stormpetrel.traces.networks.runtime import TraceScorer
-
-    with TemporaryDirectory(prefix="stormpetrel-") as folder:
-        for name, content in files.items():
-            write_private(Path(folder) / name, content)
-        scorer = FittingScorer(TraceScorer.load(Path(folder)), model.step_s)
-    return _WindowScorer(replace(model, scorer=scorer), None)
-
-
-def score_frame(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
-    """What a model says of windows of CPU_WINDOW_SCHEMA, as a frame of TRACE_SCORE_SCHEMA, in the order of the rows."""
-    numbered = rows.with_row_index("_row")
-    parts = [_scores_of_length(model, part) for part in rows_by_length(numbered)]
-    return pl.concat(parts).sort("_row").drop("_row")
-
-
-def _scores_of_length(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
-    windows = windows_of(rows)
-    placed = place(model.scorer, model.map, model.bad_io, windows)
-    threshold = np.inf if model.threshold is None else model.threshold
-    distance = pl.lit(None, dtype=pl.Float32) if placed.bad_io_distance is None else pl.Series(placed.bad_io_distance)
-    region = pl.Series(model.regions.names_of(placed.embedding).name.tolist(), dtype=pl.String)
-    return rows.select(
-        "_row",
-        *WINDOW_KEY,
-        "split",
-        "job_id",
-        "job_type",
-        window_s=pl.lit(windows.window_s, dtype=pl.Float32),
-        model=pl.lit(model.name),
-        model_version=pl.lit(model.version, dtype=pl.Int64),
-        score=pl.Series(placed.score),
-        # A thread that changed hands is unlike anything learnt, and everybody knows why.
-        flagged=pl.Series((placed.score > threshold) & (windows.job != MIXED_JOB)),
-        x=pl.Series(placed.x),
-        y=pl.Series(placed.y),
-        max_iowait=pl.Series(placed.max_iowait),
-        bad_io_distance=distance,
-        stands_for=pl.lit(None, dtype=pl.Int32),
-        region=region.replace("", None),
-        embedding=float_lists(placed.embedding),
-    ).cast({name: dtype for name, dtype in TRACE_SCORE_SCHEMA.items()})  # noqa: C416  a Schema is refused beside `_row`
 
 
 def _pending(site: Site, model: TraceModel, since: datetime | None) -> pl.DataFrame:

@@ -323,7 +323,7 @@ def run_study(plan: StudyPlan, *, progress: Progress = no_progress) -> Iterator[
     tasks = [(recipe, seed) for seed in plan.seeds for recipe in plan.recipes]
     judge = _Judge(plan.models, plan.per_week)
     codec: JsonCodec[list[Run]] = JsonCodec(list[Run])
-    kept = None if plan.keep is None else KeptResults(plan.keep, _run_of(plan), codec)
+    kept: KeptResults[list[Run]] | None = None if plan.keep is None else KeptResults(plan.keep, _run_of(plan), codec)
     yield from plan.engine.map(judge, tasks, name=lambda task: f"{task[0].name}, seed {task[1]}", progress=progress, kept=kept)
 
 

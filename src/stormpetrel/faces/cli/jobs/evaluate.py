@@ -156,7 +156,7 @@ def evaluate(
     if new_site:
         read = partial(read_input, context, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since)
         inputs = {Path(file).name: read([file], quiet=as_json) for file in files or ()} or {"site": read(None, quiet=as_json)}
-        _evaluate_first_days(inputs, seed, starts, as_json=as_json)
+        _evaluate_first_days(inputs, seed, starts, engine_of(context, engine, workers), as_json=as_json)
         return
     data = read_input(
         context, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
@@ -238,9 +238,9 @@ def _evaluate_published(data: JobInput, seed: int, engine: Engine, plot: Path | 
     )
 
 
-def _evaluate_first_days(inputs: dict[str, JobInput], seed: int, starts: int, *, as_json: bool) -> None:
+def _evaluate_first_days(inputs: dict[str, JobInput], seed: int, starts: int, engine: Engine, *, as_json: bool) -> None:
     with step_spinner(quiet=as_json) as progress:
-        answer = evaluate_first_days(inputs, seed=seed, starts=starts, progress=progress)
+        answer = evaluate_first_days(inputs, seed=seed, starts=starts, progress=progress, engine=engine)
     emit(answer, lambda out: _print_first_days(out, answer), as_json=as_json)
 
 
