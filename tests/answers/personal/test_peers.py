@@ -7,7 +7,6 @@ import pytest
 
 from stormpetrel.answers.personal.peers import FEWEST, FEWEST_JOBS, compare
 
-
 SCHEMA = {"user": pl.String, "account": pl.String, "application": pl.String, "judged": pl.Int64, "judged_failed": pl.Int64}
 
 
