@@ -147,7 +147,7 @@ def _applications(answer: PersonalSummary) -> Component:
             "jobs": one.jobs,
             "failed": 100 * one.failed_jobs / one.jobs,
             "others": None if one.peers_failed_share is None else 100 * one.peers_failed_share,
-            "lost": one.lost_core_hours,
+            "lost": f"{one.lost_core_hours:,.1f}",
         }
         for one in answer.applications
     ]
@@ -174,13 +174,13 @@ def _digest(choice: DigestChoice) -> list[Component]:
     due = f" The next one comes on {choice.next:%d %b %Y at %H:%M}." if choice.next else ""
     said = f"It goes to {choice.address}.{due}" if choice.wanted else "Once a week: failures, waste, what to change, incidents."
     written = dcc.Input(
-        id="me-digest-address", type="text", value="", maxLength=320, placeholder="your address at this site", className="input"
+        id="me-digest-address", type="text", value="", maxLength=320, placeholder="yours, if empty", className="input"
     )
     return [
         html.P(said, role="status"),
         html.Div(controls(field("Address", written)), hidden=choice.wanted),
-        html.Button("Send me my week", id="me-digest-on", type="button", className="button", hidden=choice.wanted),
-        html.Button("Stop it", id="me-digest-off", type="button", className="button", hidden=not choice.wanted),
+        html.Div(html.Button("Send me my week", id="me-digest-on", type="button", className="button"), hidden=choice.wanted),
+        html.Div(html.Button("Stop it", id="me-digest-off", type="button", className="button"), hidden=not choice.wanted),
     ]
 
 
