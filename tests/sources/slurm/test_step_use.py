@@ -76,6 +76,10 @@ def test_idle_gpus_are_zero_and_those_that_nobody_measured_null(tmp_path):
     assert read_gpus(tmp_path, ("gres/gpumem=0,gres/gpuutil=0", "", 1), gpus=0) == (None, None)
 
 
+def test_parts_of_gpus_whose_memory_alone_is_measured_are_not_called_idle(tmp_path):
+    assert read_gpus(tmp_path, ("gres/gpumem=3G,gres/gpuutil=0", "gres/gpumem=3G,gres/gpuutil=0", 1)) == (None, 3 << 30)
+
+
 @pytest.mark.parametrize("odd", ["gres/gpuutil=-5", "gres/gpuutil=99999999999999999999", "gres/gpuutil=x", "gres/gpumem=1e400G"])
 def test_odd_texts_of_gpu_use_are_no_use(tmp_path, odd):
     assert read_gpus(tmp_path, (odd, "", 1)) == (None, None)

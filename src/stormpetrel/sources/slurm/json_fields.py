@@ -177,6 +177,8 @@ def _gpu_use(steps: list[Record], fields: JsonFields, *, nodes: int | None, samp
         most_used = max(of_steps, default=None)
         known = most_used is not None and (sampled or most_used > 0)
         used[column] = most_used if known else None
+    if used["busy_gpus"] == 0 and used["gpu_mem_bytes"]:
+        used["busy_gpus"] = None  # of parts of GPUs (MIG) Slurm measures the memory only
     return used | {"busy_gpus": None if used["busy_gpus"] is None else used["busy_gpus"] / 100.0}
 
 

@@ -82,14 +82,19 @@ def _with_cpu_time(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_gpu_use(jobs: pl.DataFrame) -> pl.DataFrame:
-    """GPUs and their memory in use at most; null of a job without GPUs, or too short for 0 to mean that they were idle."""
+    """GPUs and their memory in use at most; null of a job without GPUs, or too short for 0 to mean that they were idle.
+
+    Of parts of GPUs (MIG) Slurm measures the memory only: no use is not known to be none where memory was used.
+    """
     there = set(jobs.columns)
     counts = [pl.col(name) for name in ("gpus", "req_gpus") if name in there]
     has_gpus = pl.coalesce(*counts, 0) > 0 if counts else pl.lit(True)
     ran = pl.col("elapsed_s") >= _SAMPLED_S if "elapsed_s" in there else pl.lit(False)
     used = {name: has_gpus & (ran | (pl.col(name) > 0)) for name in ("_gpu", "_gpu_memory")}
     return jobs.with_columns(
-        busy_gpus=pl.when(used["_gpu"]).then(pl.col("_gpu") / 100.0),
+        busy_gpus=pl.when(used["_gpu"] & ((pl.col("_gpu") > 0) | ~(pl.col("_gpu_memory") > 0).fill_null(False))).then(
+            pl.col("_gpu") / 100.0
+        ),
         gpu_mem_bytes=pl.when(used["_gpu_memory"] & (pl.col("_gpu_memory") < _MOST_BYTES)).then(
             pl.col("_gpu_memory").cast(pl.Int64, strict=False)
         ),
