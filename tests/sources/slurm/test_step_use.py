@@ -61,9 +61,14 @@ def read_gpus(tmp_path, *steps, gpus=4):
     return jobs["busy_gpus"].item(), jobs["gpu_mem_bytes"].item()
 
 
-def test_use_of_gpus_is_the_largest_sample_of_the_busiest_step(tmp_path):
+def test_use_of_gpus_is_the_largest_sample_of_each_step(tmp_path):
     batch = ("cpu=1,gres/gpumem=7954688K,gres/gpuutil=54", "cpu=1,gres/gpumem=1024K,gres/gpuutil=12", 1)
     assert read_gpus(tmp_path, batch, ("gres/gpumem=0,gres/gpuutil=0", "", 1)) == (0.54, 7954688 << 10)
+
+
+def test_steps_that_may_have_run_side_by_side_are_added(tmp_path):
+    steps = [("gres/gpumem=1G,gres/gpuutil=90", "", 1)] * 3
+    assert read_gpus(tmp_path, *steps) == (2.7, 3 << 30)
 
 
 def test_of_several_tasks_each_counts_as_the_busiest(tmp_path):

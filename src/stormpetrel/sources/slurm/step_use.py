@@ -44,7 +44,8 @@ def _use_by_job(steps: pl.DataFrame) -> pl.DataFrame:
     """`record`, `_tres_cpu_s` summed over its steps, the tasks and nodes of the step with the largest MaxRSS, and its GPUs.
 
     Of GPUs Slurm keeps the largest sample of any task (TRESUsageInMax) and the sum of the latest ones (InTot). The larger of
-    all tasks as busy as the busiest one and that sum is what the step used at most: nobody is told to ask for too few.
+    all tasks as busy as the busiest one and that sum is what the step used at most, and steps may have run side by side:
+    their sum is what the job used at most. It may be too much, never too little.
     """
     typed = steps.select(
         "record",
@@ -66,7 +67,7 @@ def _use_by_job(steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("_tres_cpu_s").sum(),
         pl.col("_tasks").get(largest),
         pl.col("_step_nodes").get(largest),
-        pl.col("_gpu", "_gpu_memory").max(),
+        *(pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name) for name in ("_gpu", "_gpu_memory")),
     )
 
 
