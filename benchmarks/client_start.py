@@ -1,6 +1,6 @@
 """What the light client itself takes for a `check`, beside a service that answers at once: wall time and CPU time of the process.
 
-`python -m benchmarks.client_start` -> benchmarks/results/client_start.json. The peer, in turns with it, is `/usr/bin/python3 -c pass`.
+`python -m benchmarks.client_start` -> benchmarks/results/client_start.json. The peer, in turns, is `/usr/bin/python3 -c pass`.
 """
 
 from __future__ import annotations
