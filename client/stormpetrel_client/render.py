@@ -301,7 +301,13 @@ def _reasons(verdict: Json) -> Iterator[str]:
 
 
 # What a service may say a job needs, each in its unit; what a newer one forecasts besides is left out.
-_NEEDS = {"memory": ("Memory", size), "time": ("Run time", span), "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs")}
+_NEEDS = {
+    "memory": ("Memory", size),
+    "time": ("Run time", span),
+    "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs"),
+    "gpus": ("GPUs", lambda count: f"{count:.1f} GPUs"),
+    "gpu_memory": ("Memory of GPUs", size),
+}
 
 
 def _outlook(answer: Json) -> Iterator[str]:

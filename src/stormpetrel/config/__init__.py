@@ -25,6 +25,7 @@ from stormpetrel.config.servers import (
     Section,
     SlurmSection,
 )
+from stormpetrel.engine.places import is_place
 from stormpetrel.errors import SettingsError
 from stormpetrel.records.actions.policies import ActionsSection
 from stormpetrel.records.routes import EMAIL, Route, check_address
@@ -33,6 +34,7 @@ from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 __all__ = [
     "AlarmsSection",
     "ElasticSection",
+    "EngineSection",
     "EventsSection",
     "GrafanaSection",
     "GraphiteSection",
@@ -155,6 +157,17 @@ class TracesSection(Section):
         default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
     )
     watch: bool = Field(default=True, description="whether the watch reads and scores the CPU counters of prometheus.url")
+    rotation: int = Field(
+        default=32,
+        ge=1,
+        le=1024,
+        description="when the watch cannot keep up, it judges each node at least in every so many windows; 1: always all nodes",
+    )
+    most_threads: int = Field(
+        default=150_000,
+        ge=1,
+        description="threads that the watch reads in one window at most, 25 kB of memory each; of more, each node in its turn",
+    )
     keep_windows_mb: float = Field(
         default=1500.0,
         gt=0,
@@ -346,6 +359,24 @@ class NotifySection(Section):
         return routes
 
 
+class EngineSection(Section):
+    """Where heavy work of this site runs: evaluations, ensembles, the night."""
+
+    place: str = Field(
+        default="local", description="local, ray, ray://HOST:PORT, or auto: ray where there is one; --engine has precedence"
+    )
+    workers: int = Field(
+        default=0, ge=0, le=4096, description="items at a time; 0: as the command has it here, every CPU of a Ray cluster"
+    )
+
+    @field_validator("place")
+    @classmethod
+    def _known_place(cls, place: str) -> str:
+        if not is_place(place):
+            raise ValueError(f"'{place}' is no place to work at; expected local, auto, ray or ray://HOST:PORT")
+        return place
+
+
 class Settings(Section):
     """Everything that can be set for a site."""
 
@@ -368,6 +399,7 @@ class Settings(Section):
     serve: ServeSection = ServeSection()
     submit: SubmitSection = SubmitSection()
     actions: ActionsSection = ActionsSection()
+    engine: EngineSection = EngineSection()
 
     @model_validator(mode="after")
     def _mail_has_a_route(self) -> Self:

@@ -177,7 +177,7 @@ class Advice(Answer):
 
 
 class NeedOutlook(Answer):
-    """What a job will use of memory (bytes) or time (seconds), at most, with these probabilities."""
+    """What a job will use of a resource (bytes, seconds, CPUs or GPUs), at most, with these probabilities."""
 
     request: float | None = Field(description="what it asks for")
     p50: float

@@ -298,7 +298,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "report": CommandEntry(
         "report:report",
-        "Write every table and figure about the jobs, and about traces and events where there are any, into one HTML file.",
+        "Write every table and figure of the published studies, from one's own data beside their numbers, into one HTML file.",
     ),
     "store": GroupEntry(
         "Compact, prune, back up and restore the site's data, or delete a user from it.",
