@@ -17,12 +17,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import stormpetrel_client
 
 PYTHON = "/usr/bin/python3"
 RESULTS = Path(__file__).parent / "results/client_start.json"
-ANSWER = {
+ANSWER: dict[str, Any] = {
     "script": "job.sh", "request": {"req_cpus": 8}, "warnings": [], "cluster": None, "risk": 0.6, "verdict": None, "advice": [],
     "needs": None, "wait": None, "notes": [],
 }  # fmt: skip

@@ -142,14 +142,14 @@ def _changes(site: Site, jobs: pl.DataFrame, applications: list[str], now: datet
     is_bad = failed(site.settings.jobs.failure_states).fill_null(False)
     bad = jobs.filter(is_bad).with_columns(family())
     past = site.jobs.read_jobs(until=now)
-    made = 0
+    count = 0
     for application in applications:
         rows = bad.filter(pl.col("family") == application).tail(1).select(jobs.columns)
-        if rows.is_empty() or made == _MOST_CHANGES:
+        if rows.is_empty() or count == _MOST_CHANGES:
             continue
         change = _change(site, rows, past, application, now)
         if change.why or change.sentence:
-            made += 1
+            count += 1
             yield change
 
 
