@@ -1,6 +1,6 @@
 """What the light client itself takes for a `check`, beside a service that answers at once: wall time and CPU time of the process.
 
-`python -m benchmarks.client_start` -> benchmarks/results/client_start.json. The peer, in turns with it, is `/usr/bin/python3 -c pass`.
+`python -m benchmarks.client_start` -> benchmarks/results/client_start.json. The peer, in turns, is `/usr/bin/python3 -c pass`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import stormpetrel_client
 
 PYTHON = "/usr/bin/python3"
 RESULTS = Path(__file__).parent / "results/client_start.json"
-ANSWER = {
+ANSWER: dict[str, Any] = {
     "script": "job.sh", "request": {"req_cpus": 8}, "warnings": [], "cluster": None, "risk": 0.6, "verdict": None, "advice": [],
     "needs": None, "wait": None, "notes": [],
 }  # fmt: skip

@@ -16,6 +16,7 @@ from stormpetrel_client.unix_http import ExchangeError, exchange
 from stormpetrel_client.where import ClientError, Where
 
 _PREFIX = "/api/v1"
+_LATER = ("/me", "/me/digest", "/tokens")  # what services of before did not have
 _REFUSED = 3  # exit code: we may not, or it does not exist
 
 
@@ -43,7 +44,7 @@ class Service:
                 f"The service at {self._where.service} does not answer: {error}.",
                 "Ask your administrators whether stormpetrel serve runs.",
             ) from error
-        return self._read(status, text)
+        return self._read(path, status, text)
 
     def _exchange(self, method: str, target: str, headers: Mapping[str, str], data: bytes | None) -> tuple[int, bytes]:
         if self._where.socket_path:
@@ -57,7 +58,7 @@ class Service:
     def _prefix(self) -> str:
         return "" if self._where.socket_path else urlsplit(self._where.service).path.rstrip("/")
 
-    def _read(self, status: int, text: bytes) -> Any:
+    def _read(self, path: str, status: int, text: bytes) -> Any:
         try:
             answer = json.loads(text) if text else None
         except ValueError:
@@ -65,6 +66,10 @@ class Service:
         if 200 <= status < 300 and answer is not None:
             return answer
         error = answer.get("error") if isinstance(answer, dict) else None
+        if status in (404, 405) and path in _LATER:
+            raise ClientError(
+                "The service is older than this program: it does not know that.", "Ask your administrators for it.", code=_REFUSED
+            )
         if isinstance(error, dict) and isinstance(error.get("what"), str):
             raise ClientError(error["what"], str(error.get("hint") or ""), code=_REFUSED)
         raise ClientError(

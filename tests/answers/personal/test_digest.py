@@ -11,8 +11,10 @@ from stormpetrel.answers.personal.digest import queue_digests
 from stormpetrel.answers.schemas.personal import DigestAct
 from stormpetrel.answers.viewer import LOCAL, PREDICT, READ, Viewer
 from stormpetrel.errors import AccessError, UsageError
+from stormpetrel.records.jobs import job_frame
 from stormpetrel.store.upkeep.upkeep import forget
-from tests.answers.personal.sites import NOW, people_site
+from tests.answers.live_sites import put_jobs
+from tests.answers.personal.sites import NOW, ended, people_site
 from tests.parts.inbox import Inbox
 from tests.parts.mail_site import mail_settings, mailer
 
@@ -67,9 +69,16 @@ def test_it_comes_once_a_week_however_often_the_sender_is_killed_and_started(sit
     for hours in range(0, 48, 6):
         mailer(site).at(due(site) + timedelta(hours=hours))
     assert len(inbox.mails) == 1
-    mailer(site).at(due(site) + 5 * WEEK)  # four weeks were missed
-    mailer(site).at(due(site) + 5 * WEEK + timedelta(hours=1))
-    assert len(inbox.mails) == 2
+    put_jobs(site, job_frame([ended(9000, days_ago=-35.0)]), as_of=NOW + 6 * WEEK)
+    for minutes in range(3):
+        mailer(site).at(due(site) + 5 * WEEK + timedelta(minutes=minutes))  # four weeks were missed
+    assert len(inbox.mails) == 2 and "1 of your jobs ended" in inbox.mails[1].get_content()
+
+
+def test_after_a_week_without_jobs_none_comes(site, inbox):
+    choose_digest(site, ADA, ON)
+    mailer(site).at(due(site) + 3 * WEEK)
+    assert inbox.mails == [] and site.mails.list() == []
 
 
 def test_one_that_was_killed_while_it_queued_queues_it_once(site, monkeypatch):
@@ -83,6 +92,7 @@ def test_one_that_was_killed_while_it_queued_queues_it_once(site, monkeypatch):
 
 def test_a_clock_that_goes_back_brings_no_second_one(site, inbox):
     choose_digest(site, ADA, ON)
+    put_jobs(site, job_frame([ended(9000, days_ago=-7.0)]), as_of=NOW + 6 * WEEK)
     mailer(site).at(due(site) + WEEK)
     mailer(site).at(due(site))
     assert len(inbox.mails) == 1
@@ -103,6 +113,7 @@ def test_a_new_address_is_used_and_brings_no_second_mail(site, inbox):
     choose_digest(site, ADA, DigestAct(wanted=True, address="ada.l@example.org"))
     mailer(site).at(due(site) + timedelta(hours=1))
     assert len(inbox.mails) == 1
+    put_jobs(site, job_frame([ended(9000, days_ago=-7.0)]), as_of=NOW + 6 * WEEK)
     mailer(site).at(due(site) + WEEK)
     assert inbox.recipients[-1] == ["ada.l@example.org"]
 
