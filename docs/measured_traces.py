@@ -285,14 +285,12 @@ def trace_gpu_crossover() -> str:
         )
         for pair in zip(*(of["rows"] for of in found.values()), strict=True)
     ]
-    from_windows = [
-        f"{_KINDS[kind]} {next((f'{row["windows"]:,}' for row in of['rows'] if _beats_many(row, cores)), 'more')}"
-        for kind, of in found.items()
-    ]
+    first = {kind: next((row["windows"] for row in of["rows"] if _beats_many(row, cores)), None) for kind, of in found.items()}
+    from_windows = [f"{_KINDS[kind]} {windows:,}" for kind, windows in first.items() if windows is not None]
     return (
-        f"Milliseconds of a call:\n\n{table(heads, rows)}\n\nONNX Runtime gains little from more cores here, since windows go through"
-        f" in small portions. If {cores} processes were {cores} times as fast as one core, the GPU would be faster from these calls on:"
-        f" {', '.join(from_windows)} windows."
+        f"Milliseconds of a call:\n\n{table(heads, rows)}\n\nONNX Runtime gains little from more cores here: windows go"
+        f" through in small portions. If {cores} processes were {cores} times as fast as one core, the GPU would be faster from"
+        f" these numbers of windows on: {', '.join(from_windows)}."
     )
 
 
