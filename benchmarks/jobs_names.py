@@ -1,6 +1,6 @@
 """Whether n-grams of job names and scripts help to forecast failures; writes benchmarks/results/jobs_names.json.
 
-STORMPETREL_DATA=… python -m benchmarks.jobs_names [--seeds 10]
+STORMPETREL_DATA=… python -m benchmarks.jobs_names [--seeds 10] [--logs xdmod,simulated]
 
 Each name and script is cut into its three-letter pieces, which are counted in 64 columns (by a hash, so that no name is kept):
 once with digits as they are, once with all digits alike. The risk at submission is fitted with these columns and without them on
@@ -80,19 +80,27 @@ def judge(labelled: LabelledJobs, seed: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds of the model and of simulated sites")
-    seeds = range(parser.parse_args().seeds)
-    file = Path(os.environ["STORMPETREL_DATA"]) / "sacct/pozidriv.sacct.gz"
-    xdmod = label_jobs(
-        read_log([str(file)], None, ReadOptions(fields=XDMOD_FIELDS.split(","))).jobs, TrainingSettings(), [Moment.SUBMIT]
-    )
-    sites = (pl.concat(simulate(ClusterSpec(days=DAYS, seed=FIRST_SEED + seed))) for seed in seeds)
-    results = {
-        "xdmod": [judge(xdmod, seed) for seed in seeds],
-        "simulated": [judge(label_jobs(site, TrainingSettings(), [Moment.SUBMIT]), 0) for site in sites],
-    }
+    parser.add_argument("--logs", default=",".join(LOGS), help="which logs, separated by commas")
+    given = parser.parse_args()
+    results = {name: LOGS[name](range(given.seeds)) for name in given.logs.split(",")}
     summary: dict[str, Any] = {name: _summary(figures) for name, figures in results.items()}
     RESULT.write_text(json.dumps({"summary": summary, **results}, indent=1) + "\n")
     print(json.dumps(summary, indent=1))
+
+
+def _of_xdmod(seeds: range) -> list[dict[str, dict[str, float]]]:
+    file = Path(os.environ["STORMPETREL_DATA"]) / "sacct/pozidriv.sacct.gz"
+    jobs = read_log([str(file)], None, ReadOptions(fields=XDMOD_FIELDS.split(","))).jobs
+    labelled = label_jobs(jobs, TrainingSettings(), [Moment.SUBMIT])
+    return [judge(labelled, seed) for seed in seeds]
+
+
+def _of_simulated(seeds: range) -> list[dict[str, dict[str, float]]]:
+    sites = (pl.concat(simulate(ClusterSpec(days=DAYS, seed=FIRST_SEED + seed))) for seed in seeds)
+    return [judge(label_jobs(site, TrainingSettings(), [Moment.SUBMIT]), 0) for site in sites]
+
+
+LOGS: Final = {"xdmod": _of_xdmod, "simulated": _of_simulated}
 
 
 def _summary(figures: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
