@@ -102,7 +102,8 @@ def _show_job(service: Service, options: Any) -> Result:
 def _list_jobs(service: Service, options: Any) -> Result:
     query = {"limit": options.limit, "search": options.search, "flagged": "true" if options.at_risk else None}
     answer = service.ask("GET", "/jobs", query=query)
-    return answer, render.jobs_lines(answer.get("items") or []), 0
+    rows = answer.get("items") or []
+    return answer, render.job_ids(rows) if options.ids else render.jobs_lines(rows), 0
 
 
 def _waste(service: Service, options: Any) -> Result:
@@ -193,6 +194,7 @@ def client_parser() -> argparse.ArgumentParser:
     listed.add_argument("--limit", type=int, default=20)
     listed.add_argument("--search", default=None, help="in ids, names, partitions")
     listed.add_argument("--at-risk", action="store_true", help="only those whose risk reaches the threshold")
+    listed.add_argument("--ids", action="store_true", help="only their ids, a line each: for completion in a shell")
     shown = add("show", _show_job, "Show one job.", jobs)
     shown.add_argument("job")
     me = add("me", _me, "Your own page: failures beside people alike, waste, what to change, incidents.")

@@ -147,6 +147,12 @@ def jobs_lines(rows: Sequence[Json]) -> Iterator[str]:
     )
 
 
+def job_ids(rows: Sequence[Json]) -> Iterator[str]:
+    """The ids of jobs, once each; what is not made of digits alone is left out, since shells expand what they complete with."""
+    ids = (str(row.get("job", "")) for row in rows)
+    yield from dict.fromkeys(one for one in ids if one.isascii() and one.replace("_", "", 1).isdecimal())
+
+
 def waste_lines(answer: Json) -> Iterator[str]:
     """The waste ledger in core-hours."""
     groups = answer.get("groups") or []

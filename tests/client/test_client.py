@@ -174,6 +174,33 @@ def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_
     assert not any("licences" in line for line in lines)
 
 
+# Completion
+
+
+def test_ids_for_a_shell_are_digits_alone() -> None:
+    rows = [{"job": "12"}, {"job": "7_3"}, {"job": "12"}, {"job": "$(id)"}, {"job": "1 2"}, {"job": "_"}, {}, {"job": "٣"}]
+    assert list(render.job_ids(rows)) == ["12", "7_3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (("ch",), "check"), (("why", "1"), "12 17_3"), (("jobs", "show", "2"), "29"), (("jobs", ""), "list show"),
+        (("tokens", "r"), "revoke"), (("digest", "o"), "on off"), (("check", "jo"), "job.sh"), (("waste", ""), ""),
+    ],
+)  # fmt: skip
+def test_bash_completes_commands_ids_and_files(tmp_path: Path, words: tuple[str, ...], completed: str) -> None:
+    (tmp_path / "job.sh").touch()
+    file = FOLDER.parents[1] / "integrations/completion/stormpetrel.bash"
+    program = 'stormpetrel() { [ "$*" = "jobs list --ids --limit 50 --timeout 1" ] && printf "12\\n17_3\\n29\\n"; }'
+    script = (
+        f'{program}; source "$1"; shift; COMP_WORDS=(stormpetrel "$@"); COMP_CWORD=$#; _stormpetrel; echo "${{COMPREPLY[*]}}"'
+    )
+    command = ["bash", "--norc", "-c", script, "bash", str(file), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == completed
+
+
 # Tokens
 
 
