@@ -85,11 +85,11 @@ def main() -> None:
     xdmod = label_jobs(
         read_log([str(file)], None, ReadOptions(fields=XDMOD_FIELDS.split(","))).jobs, TrainingSettings(), [Moment.SUBMIT]
     )
-    sites = (
-        label_jobs(simulate(ClusterSpec(days=DAYS, seed=FIRST_SEED + seed)), TrainingSettings(), [Moment.SUBMIT])
-        for seed in seeds
-    )
-    results = {"xdmod": [judge(xdmod, seed) for seed in seeds], "simulated": [judge(site, 0) for site in sites]}
+    sites = (pl.concat(simulate(ClusterSpec(days=DAYS, seed=FIRST_SEED + seed))) for seed in seeds)
+    results = {
+        "xdmod": [judge(xdmod, seed) for seed in seeds],
+        "simulated": [judge(label_jobs(site, TrainingSettings(), [Moment.SUBMIT]), 0) for site in sites],
+    }
     summary: dict[str, Any] = {name: _summary(figures) for name, figures in results.items()}
     RESULT.write_text(json.dumps({"summary": summary, **results}, indent=1) + "\n")
     print(json.dumps(summary, indent=1))

@@ -114,6 +114,9 @@ def serve(port: int, nodes: int) -> None:
         request_queue_size = 2048
         daemon_threads = True
 
+        def handle_error(self, *_: object) -> None:
+            return  # a scrape that was given up after its second is counted by Prometheus
+
     Server(("127.0.0.1", port), Handler).serve_forever()
 
 

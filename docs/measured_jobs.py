@@ -150,7 +150,7 @@ def job_waits() -> str:
 
 
 def _covered(figures: dict[str, Any], level: str) -> str:
-    """Share that waited no longer; and the share that waited less, where they differ by more than a point (jobs without a wait)."""
+    """Share that waited no longer; in brackets the share that waited less, where that is a point lower (jobs without a wait)."""
     covered, below = figures[f"coverage_{level}"], figures[f"below_{level}"]
     return f"{covered:.1%}" if covered - below < 0.01 else f"{covered:.1%} ({below:.1%})"
 

@@ -21,7 +21,7 @@ THREADS: Final = 10_000 * 128
 JOBS_A_DAY: Final = 1_000_000
 SAMPLES_PER_THREAD: Final = 9  # a second: eight modes, and which job it runs
 _HIGHEST_LOAD: Final = 0.5  # of its time that a watch spends on traces, where there is to be room for a bad minute
-_PROMETHEUS_LOAD: Final = 0.5  # of a core that one is planned with; queries and compaction have the rest
+_PROMETHEUS_CORES: Final = 1.0  # that one is planned with, for scraping and for the reads of the watch
 _DAY_S: Final = 86_400
 _RETENTION_H: Final = 6.0  # of raw counters that the watch needs: it reads on behind a downtime of so many hours
 _KEPT_MB_A_DAY: Final = 1650.0  # of windows and scores by one watch: traces.keep_windows_mb and traces.keep_scores_mb
@@ -62,6 +62,13 @@ def judged_threads(step: dict[str, Any]) -> float:
     return share * float(step["threads"])
 
 
+def most_threads(step: dict[str, Any]) -> float:
+    """How many threads were read in one window of a step at most: what its memory has to hold."""
+    if not step["node_windows"]["skipped"]:
+        return float(step["threads"])
+    return max(row["judged"] for row in step["coverage"]) * step["threads"] / step["nodes"]
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A straight line through measured points: `constant + slope * x`."""
@@ -96,6 +103,7 @@ class Units:
     prometheus_cores: Line  # by threads scraped at 1 Hz
     prometheus_mb: Line
     wal_bytes: float  # on the disk, of a sample
+    answer_core_s: float  # CPU seconds of Prometheus for a sample that the watch reads
     event_core_s: float  # CPU seconds of the watch for one event of a job
     score_core_s: float  # for one score of one thread by the shipped encoder, every thread every second
 
@@ -105,9 +113,14 @@ class Units:
         return math.floor((_HIGHEST_LOAD - self.watch_load.constant) / self.watch_load.slope)
 
     @property
+    def thread_of_prometheus(self) -> float:
+        """Cores of Prometheus for one thread: each sample is scraped, and read once."""
+        return self.prometheus_cores.slope + SAMPLES_PER_THREAD * self.answer_core_s
+
+    @property
     def threads_per_prometheus(self) -> int:
-        """How many threads one Prometheus scrapes on half a core."""
-        return math.floor((_PROMETHEUS_LOAD - self.prometheus_cores.constant) / self.prometheus_cores.slope)
+        """How many threads one Prometheus scrapes and answers on one core."""
+        return math.floor((_PROMETHEUS_CORES - self.prometheus_cores.constant) / self.thread_of_prometheus)
 
 
 def units() -> Units:
@@ -118,11 +131,12 @@ def units() -> Units:
     looks = required("watch_jobs")["looks"]
     return Units(
         watch_cores=line_through((judged_threads(step), step["cores"]["watch"]) for step in steps() if step["windows"]),
-        watch_mb=line_through((step["threads"], step["rss_mb"]["watch"]["max"]) for step in every),
+        watch_mb=line_through((most_threads(step), step["rss_mb"]["watch"]["max"]) for step in steps()),
         watch_load=line_through((step["threads"], step["trace_load"]["median"]) for step in every),
         prometheus_cores=line_through((step["threads"], step["cores"]) for step in whole),
         prometheus_mb=line_through((step["threads"], step["rss_mb"]) for step in whole),
         wal_bytes=max(step["wal_bytes_per_sample"] for step in whole[1:] or whole),
+        answer_core_s=sorted(step["read"]["prometheus_cpu_s"] / step["read"]["samples"] for step in whole)[len(whole) // 2],
         event_core_s=looks["cpu_share"] / required("watch_jobs")["asked"]["events_per_s"],
         score_core_s=last["shipped_cpu_s"] / last["threads"],
     )
@@ -168,6 +182,27 @@ def load_steps() -> str:
         "load average, cores of others",
     )
     return table(head, rows)
+
+
+def what_broke() -> str:
+    """A sentence on each step of the load test."""
+    sentences = []
+    for step in steps():
+        windows, late = step["node_windows"], step["predictions"]
+        whole = not windows["skipped"]
+        lag = (
+            f"scores came {step['window_lag_s']['median']:.0f} s after the end of a window in the median"
+            if step["windows"]
+            else ""
+        )
+        sampled = (
+            f"each node was judged in one of {step['longest_rotation']} windows, and "
+            f"{windows['skipped']:,} of {windows['judged'] + windows['skipped']:,} windows of nodes were skipped, and counted"
+        )
+        predicted = f"{late['late']:,} of {late['predictions']:,} predictions about jobs were late"
+        what = "every node was judged in every window" if whole else sampled
+        sentences.append(f"- **{step['threads']:,} threads**: {what}; {lag}; {predicted}.")
+    return "\n".join(sentences)
 
 
 def prometheus_steps() -> str:
@@ -221,10 +256,11 @@ def unit_costs() -> str:
             "measured",
         ),
         ("a sample in the log of Prometheus", f"{found.wal_bytes:.1f} bytes", "measured"),
+        ("a sample, read by the watch", f"{1e6 * found.answer_core_s:.2f} µs of a core of Prometheus", "measured"),
         ("a score of a thread every second, shipped encoder", f"{1e6 * found.score_core_s:.2f} µs of a core", "measured"),
         ("an event of a job: read, judged, rules, incidents", f"{1e3 * found.event_core_s:.1f} ms of a core", "measured"),
         ("threads of one watch (traces at half of its time)", f"{round_down(found.threads_per_watch):,}", "computed"),
-        ("threads of one Prometheus (half a core)", f"{round_down(found.threads_per_prometheus):,}", "computed"),
+        ("threads of one Prometheus (one core)", f"{round_down(found.threads_per_prometheus):,}", "computed"),
         *_gpu_rows(),
     ]
     return table(("unit", "cost", ""), rows)
@@ -258,11 +294,12 @@ def the_plan() -> str:
     samples = THREADS * SAMPLES_PER_THREAD
     events = 3 * JOBS_A_DAY / _DAY_S
     disk_gb = samples * found.wal_bytes * 3600 * _RETENTION_H / 1e9
+    known, stream = [(size, case["stream"]) for size, case in required("jobs_scale")["cases"].items() if "stream" in case][-1]
     rows = [
         (
             "Prometheus",
             f"{servers}, each with {in_server:,.0f} threads",
-            f"{servers * found.prometheus_cores.at(in_server):.0f}",
+            f"{THREADS * found.thread_of_prometheus:.0f}, of which {THREADS * found.prometheus_cores.slope:.0f} for scraping",
             f"{servers * found.prometheus_mb.at(in_server) / 1e3:,.0f} GB",
             f"{disk_gb:,.0f} GB for {_RETENTION_H:g} h, as its log takes them",
         ),
@@ -277,8 +314,8 @@ def the_plan() -> str:
             "watch of jobs",
             "1",
             f"{events * found.event_core_s:.2f}",
-            "1 to 2 GB",
-            "the job table: see below",
+            f"{stream['peak_bytes'] / 1e9:.1f} GB with {int(known):,} jobs",
+            "about 100 MB a day of jobs; predictions were not measured",
         ),
         (
             "serve",
@@ -287,9 +324,20 @@ def the_plan() -> str:
             f"{max(step['rss_mb']['serve']['max'] for step in steps()) / 1e3:.1f} GB each",
             "-",
         ),
-        ("PostgreSQL", "1", "less than 1", "1 GB", "incidents, messages, models: megabytes"),
+        ("PostgreSQL", "1", "not measured", "not measured", "incidents, messages, models: megabytes"),
+        *_gpu_of_the_plan(),
     ]
     return table(("part", "pieces", "cores", "memory", "disk"), rows)
+
+
+def _gpu_of_the_plan() -> list[tuple[str, str, str, str, str]]:
+    """The GPU that scores every second, which the watch does not do."""
+    measured = results(_GPU)
+    if measured is None:
+        return []
+    shares = {name: measured["one_second"][name]["sliding_share_of_gpu"] for name in ("vanilla", "fast")}
+    what = " or ".join(f"{share:.2f} ({name})" for name, share in shares.items())
+    return [("GPU, only for ten scores of every thread each second", f"{what} of one", "-", "-", "-")]
 
 
 def job_costs() -> str:
@@ -308,6 +356,7 @@ def job_costs() -> str:
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "scale-load": load_steps,
+    "scale-broke": what_broke,
     "scale-prometheus": prometheus_steps,
     "scale-units": unit_costs,
     "scale-plan": the_plan,
@@ -384,7 +433,7 @@ def figure(curves: Sequence[Curve], *, x: tuple[int, int], y: tuple[int, int], a
     def at(point: tuple[float, float]) -> tuple[float, float]:
         value = min(max(point[1], 10.0 ** y[0]), 10.0 ** y[1])
         return (
-            left + (math.log10(point[0]) - x[0]) / (x[1] - x[0]) * (width - left - 24),
+            left + (math.log10(point[0]) - x[0]) / (x[1] - x[0]) * (width - left - 50),
             top + (y[1] - math.log10(value)) / (y[1] - y[0]) * (height - top - bottom),
         )
 

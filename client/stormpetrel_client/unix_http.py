@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 _LARGEST = 64 * 1024 * 1024
 _PIECE = 65536
@@ -31,7 +32,8 @@ def exchange(
             connection.settimeout(_left(give_up))
             connection.connect(path)
             connection.settimeout(_left(give_up))
-            connection.sendall(request)
+            with suppress(BrokenPipeError):  # an answer may come, and the connection end, before all of it was read
+                connection.sendall(request)
             return _answer(connection, give_up)
         except socket.timeout as error:  # another name of TimeoutError from Python 3.10 on
             raise ExchangeError(f"no answer within {limit_s:g} s") from error

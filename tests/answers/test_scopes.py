@@ -16,6 +16,7 @@ ALLOWED = {
     "check_request": (PREDICT,),
     "check_script": (PREDICT,),
     "check_submission": (PREDICT,),
+    "choose_digest": (WRITE,),
     "create_token": (WRITE,),
     "delete_view": (WRITE,),
     "judge_requests": (PREDICT,),

@@ -13,7 +13,8 @@ from stormpetrel.faces.report.inventory import ITEMS, item_label
 from stormpetrel.faces.report.whole_report import write_report
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
 from stormpetrel.records.traces import Split
-from tests.jobs.logs import few_trees, one_thread
+from tests.jobs.logs import one_thread
+from tests.lifecycle.sites import few_trees
 from tests.lifecycle.traced_site import STEPS_S, campaign, put_windows, train
 from tests.parts.browser import open_chromium
 from tests.parts.watched_site import copy_site, watched_site_once

@@ -6,11 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.alarms.trace_rules import OddWindow, odd_node
 from stormpetrel.ingest.source_checks import check_watch
 from stormpetrel.records.trace_coverage import is_due
 from stormpetrel.records.window_frames import WINDOW_KEY
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.watch_status import WatchStatus, read_watch, write_sources, write_status
+from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.metrics import WatchMetrics
 from stormpetrel.watch.service import Health
 from stormpetrel.watch.system_findings import SystemFindings
@@ -91,6 +93,23 @@ def test_one_that_falls_behind_judges_each_node_in_turn_and_catches_up(tmp_path,
             assert (row["judged"], row["skipped"], row["nodes"]) == (len(due), NODES - len(due), NODES)
         counted = {node for number in list(per_window)[-int(last["every"].max()) :] for node in per_window[number]}
         assert counted == {f"n{one:03d}" for one in range(NODES)}, "nobody is left out for good"
+
+
+def test_the_node_of_an_open_incident_is_judged_in_every_window(tmp_path, counters):
+    with site_at(tmp_path / "site") as site:
+        at = datetime.fromtimestamp(T0, UTC)
+        odd = OddWindow(
+            "n003", at - timedelta(seconds=WINDOW_S), at, score=4.0, threads=2, of_threads=2, what="waits for its disk"
+        )
+        finding = odd_node(odd, "alpha", at, share=0.001, model="made/1")
+        assert IncidentKeeper(site).take("traces", [finding], "", at)
+        watch(site, BusyServer(counters, load=2.4), until_s=200.0)
+        sampled = coverage(site).filter(pl.col("every") > 1)
+        per_window = judged(site)
+        numbers = [round(start.timestamp() / WINDOW_S) for start in sampled["window_start"]]
+        assert sampled.height > 4 and all("n003" in per_window[number] for number in numbers)
+        besides = [number for number in numbers if not is_due("n003", number, sampled["every"].max())]
+        assert besides, "also where it has not its turn"
 
 
 def test_no_window_is_lost_without_being_counted(tmp_path, counters):

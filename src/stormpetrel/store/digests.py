@@ -65,13 +65,13 @@ class DigestStore:
         with self._state.transaction() as connection:
             return [_subscription(row) for row in connection.execute(query)]
 
-    def queue(self, user: str, appointed: datetime, mail: QueuedMail) -> bool:
-        """Queue a digest unless another process has; whether it was queued."""
+    def queue(self, user: str, appointed: datetime, mail: QueuedMail | None) -> bool:
+        """Queue a digest (None: there is nothing to tell) unless another process has; whether it was queued."""
         is_due = (table.c.user == user, table.c.last < _text(appointed))
         with self._state.transaction() as connection:
             if not connection.execute(sa.update(table).where(*is_due).values(last=_text(appointed))).rowcount:
                 return False
-            if connection.execute(sa.select(mails.c.key).where(mails.c.key == mail.key)).first():
+            if mail is None or connection.execute(sa.select(mails.c.key).where(mails.c.key == mail.key)).first():
                 return False
             connection.execute(sa.insert(mails).values(row_of(mail)))
         return True

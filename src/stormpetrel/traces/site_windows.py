@@ -43,7 +43,9 @@ def study_in_use(scorer: Scorer, windows: Windows, learnt_until_s: float | None,
             hint="Wait for more windows, or study campaigns: stormpetrel traces evaluate PATH",
         )
     kind = scorer.settings.architecture
-    why = {other: ALONE for other in Architecture if other is not kind and other is not Architecture.FAST}
+    why: dict[Architecture, str] = {
+        other: ALONE for other in Architecture if other is not kind and other is not Architecture.FAST
+    }
     evaluation = evaluate({kind: [scorer]}, train, test, seed=seed, why=why)
     split = SplitWindows(train, test.take(slice(0, 0)), test, Cut(windows.window_s))
     return TraceStudy(split, {kind: [scorer]}, evaluation, {kind: None}, {"training": {}, "judging": time.monotonic() - began})
@@ -62,7 +64,7 @@ def _of_recording(windows: Windows) -> Iterator[Trace]:
     starts = np.unique(windows.start_s)
     breaks = np.flatnonzero(np.diff(starts) > windows.window_s + _GRID_TOLERANCE * windows.step_s) + 1
     for stretch in np.split(starts, breaks):
-        yield _of_stretch(windows.take((windows.start_s >= stretch[0]) & (windows.start_s <= stretch[-1])), stretch[0])
+        yield _of_stretch(windows.take((windows.start_s >= stretch[0]) & (windows.start_s <= stretch[-1])), float(stretch[0]))
 
 
 def _of_stretch(windows: Windows, first_s: float) -> Trace:
@@ -79,7 +81,7 @@ def _of_stretch(windows: Windows, first_s: float) -> Trace:
     return Trace(
         name=windows.traces[windows.trace[0]],
         step_s=windows.step_s,
-        time_s=first_s + windows.step_s * np.arange(1, steps + 1),
+        time_s=first_s + windows.step_s * np.arange(1, steps + 1, dtype=np.float64),
         nodes=tuple(windows.nodes[node] for node in threads[0]),
         cpus=tuple(int(cpu) for cpu in threads[1]),
         rates=rates.reshape(steps, shape[2], 4),

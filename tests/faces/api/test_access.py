@@ -21,6 +21,7 @@ BODIES: dict[str, Any] = {
     "give_opinion": {"job": "", "advice": "Ask for less.", "useful": True},
     "save_view": {"link": "/jobs"},
     "create_token": {"name": "mine"},
+    "choose_digest": {"wanted": False},
     "act_on_alarm": {"kind": "note", "note": "seen"},
     "cancel_job": {"confirm": ""},
     "turn_actions": {"on": True},

@@ -123,7 +123,8 @@ def test_an_experiment_changes_something_or_says_what_to_read():
 
 
 def test_where_nothing_is_known_it_says_so():
-    _, notes = prescribed([], flagged=False, outlook=Outlook(memory=memory(206.0, request_gib=1, similar=0)), gib=1)
+    pieces, notes = prescribed([], flagged=False, outlook=Outlook(memory=memory(206.0, request_gib=1, similar=0)), gib=1)
+    assert "read what it used of memory: sacct -j JOBID" in pieces[0].sentence
     assert notes == ["Nothing like this job has run here yet: its need of memory is not known."]
 
 

@@ -61,9 +61,14 @@ def read_gpus(tmp_path, *steps, gpus=4):
     return jobs["busy_gpus"].item(), jobs["gpu_mem_bytes"].item()
 
 
-def test_use_of_gpus_is_the_largest_sample_of_the_busiest_step(tmp_path):
+def test_use_of_gpus_is_the_largest_sample_of_each_step(tmp_path):
     batch = ("cpu=1,gres/gpumem=7954688K,gres/gpuutil=54", "cpu=1,gres/gpumem=1024K,gres/gpuutil=12", 1)
     assert read_gpus(tmp_path, batch, ("gres/gpumem=0,gres/gpuutil=0", "", 1)) == (0.54, 7954688 << 10)
+
+
+def test_steps_that_may_have_run_side_by_side_are_added(tmp_path):
+    steps = [("gres/gpumem=1G,gres/gpuutil=90", "", 1)] * 3
+    assert read_gpus(tmp_path, *steps) == (2.7, 3 << 30)
 
 
 def test_of_several_tasks_each_counts_as_the_busiest(tmp_path):
@@ -74,6 +79,10 @@ def test_idle_gpus_are_zero_and_those_that_nobody_measured_null(tmp_path):
     assert read_gpus(tmp_path, ("gres/gpumem=0,gres/gpuutil=0", "gres/gpumem=0,gres/gpuutil=0", 1)) == (0.0, 0)
     assert read_gpus(tmp_path, ("cpu=00:10:00,mem=1G", "cpu=00:10:00", 1)) == (None, None)
     assert read_gpus(tmp_path, ("gres/gpumem=0,gres/gpuutil=0", "", 1), gpus=0) == (None, None)
+
+
+def test_parts_of_gpus_whose_memory_alone_is_measured_are_not_called_idle(tmp_path):
+    assert read_gpus(tmp_path, ("gres/gpumem=3G,gres/gpuutil=0", "gres/gpumem=3G,gres/gpuutil=0", 1)) == (None, 3 << 30)
 
 
 @pytest.mark.parametrize("odd", ["gres/gpuutil=-5", "gres/gpuutil=99999999999999999999", "gres/gpuutil=x", "gres/gpumem=1e400G"])

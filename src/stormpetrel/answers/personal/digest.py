@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 from stormpetrel.answers.personal.choice import appointed_time, is_possible
 from stormpetrel.answers.personal.summary import summary_of_site
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def queue_digests(site: Site, now: datetime) -> int:
-    """Queue what is due; how many. Of weeks that were missed only the last is told."""
+    """Queue what is due; how many. Of weeks that were missed only the last is told, of one without ended jobs nothing."""
     if not is_possible(site):
         return 0
     appointed, queued = appointed_time(site, now), 0
@@ -28,8 +30,14 @@ def queue_digests(site: Site, now: datetime) -> int:
         whose = hashlib.sha256(wanted.user.encode()).hexdigest()[:40]
         key = f"digest {appointed.astimezone(UTC):%Y-%m-%dT%H:%M} {whose}"
         mail = QueuedMail(key, MailKind.DIGEST, wanted.address, wanted.user, key, now)
-        queued += site.digests.queue(wanted.user, appointed, mail)
+        queued += site.digests.queue(wanted.user, appointed, mail if _has_week(site, wanted.user, now) else None)
     return queued
+
+
+def _has_week(site: Site, user: str, now: datetime) -> bool:
+    """Whether a job of a user has ended in the last week."""
+    jobs = site.jobs.read_jobs(until=now).filter((pl.col("user") == user) & (pl.col("end_time") > now - timedelta(weeks=1)))
+    return jobs.select("end_time").head(1).collect().height > 0
 
 
 def digest_values(site: Site, user: str, now: datetime) -> dict[str, str]:

@@ -17,8 +17,8 @@ from stormpetrel.answers.alarms.incidents import list_incidents
 from stormpetrel.answers.history.day_book import SUMS, DayBook, book_of_site
 from stormpetrel.answers.jobs.causes import cause_of
 from stormpetrel.answers.jobs.judging import user_for
-from stormpetrel.answers.jobs.one_job import advice_for, script_line, useful_advice
-from stormpetrel.answers.mail.job_mail import efficiency
+from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, script_line, useful_advice
+from stormpetrel.answers.mail.job_mail import efficiency, says_something
 from stormpetrel.answers.personal.choice import digest_choice
 from stormpetrel.answers.personal.peers import FEWEST, PeerRate, compare
 from stormpetrel.answers.schemas.alarms import IncidentQuestion
@@ -142,14 +142,14 @@ def _changes(site: Site, jobs: pl.DataFrame, applications: list[str], now: datet
     is_bad = failed(site.settings.jobs.failure_states).fill_null(False)
     bad = jobs.filter(is_bad).with_columns(family())
     past = site.jobs.read_jobs(until=now)
-    made = 0
+    count = 0
     for application in applications:
         rows = bad.filter(pl.col("family") == application).tail(1).select(jobs.columns)
-        if rows.is_empty() or made == _MOST_CHANGES:
+        if rows.is_empty() or count == _MOST_CHANGES:
             continue
         change = _change(site, rows, past, application, now)
         if change.why or change.sentence:
-            made += 1
+            count += 1
             yield change
 
 
@@ -157,8 +157,10 @@ def _change(site: Site, row: pl.DataFrame, past: pl.LazyFrame, application: str,
     job = row.row(0, named=True)
     cause = cause_of(site, job, past.filter(ended_near(job)).collect())
     following, proposed = advice_for(row, past, now=now, kind=find_kind(row, past, now=now))
-    pieces = [piece for piece in (following, *useful_advice(site, proposed)[0]) if piece is not None and not piece.experiment]
-    piece = pieces[0] if pieces else None
+    pieces = (
+        advice_answer(one, script_line(job, one)) for one in (following, *useful_advice(site, proposed)[0]) if one is not None
+    )
+    piece = next(filter(says_something, pieces), None)
     ref = JobRef.of(job)
     return PersonalChange(
         application=application,
@@ -167,5 +169,5 @@ def _change(site: Site, row: pl.DataFrame, past: pl.LazyFrame, application: str,
         state=str(job["state"]),
         why="" if cause is None else cause.sentence,
         sentence=piece.sentence if piece else "" if cause is None else cause.change,
-        line=script_line(job, piece) if piece else None,
+        line=piece.line if piece else None,
     )

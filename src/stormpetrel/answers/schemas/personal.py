@@ -10,8 +10,6 @@ from pydantic import Field
 from stormpetrel.answers.schemas.alarms import IncidentLine
 from stormpetrel.answers.schemas.base import Answer, IsoTime, Question, Request
 
-WEEKS = (1, 4, 12, 52)
-
 
 class PersonalQuestion(Question):
     """Whose page, and of how many weeks."""

@@ -159,7 +159,7 @@ def waterfall_drawing(evaluation: Evaluation) -> Drawing | None:
     if not result.truth.any():
         return None
     place = int(np.argmax(np.where(result.truth, result.probability(), -1.0)))
-    return Drawing(_waterfall(evaluation, result, place), _job_text(evaluation, result, place), 460)
+    return Drawing(_waterfall(evaluation, result, place), _job_text(evaluation, result, place), 640)
 
 
 def _waterfall(evaluation: Evaluation, result: MomentResult, place: int) -> Any:

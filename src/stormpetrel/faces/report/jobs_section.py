@@ -72,8 +72,9 @@ class _Jobs:
         return evaluate_forecasts(self.latest, EvaluationQuestion(), progress=self.step)
 
     def table_one(self, split: Literal["random", "time"]) -> TableOne:
+        """The published models, and our further ones in a complete report."""
         return published_table(
-            self.latest, split, seed=self.seed, quick=self.quick, progress=lambda text: self.step(f"Table I, {text}")
+            self.latest, split, seed=self.seed, quick=not self.complete, progress=lambda text: self.step(f"Table I, {text}")
         )
 
 

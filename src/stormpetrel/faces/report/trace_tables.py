@@ -330,7 +330,7 @@ def _spread(spread: Spread | MeanStd | None, name: str) -> str:
     if spread is None or not spread.n:
         return NOTHING
     digits = _digits(name)
-    return f"{spread.mean:.{digits}f} ± {spread.std:.{digits}f}"
+    return f"{spread.mean:.{digits}f}" + (f" ± {spread.std:.{digits}f}" if spread.n > 1 else "")
 
 
 def _number(value: float | None, name: str) -> str:

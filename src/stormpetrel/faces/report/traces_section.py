@@ -23,6 +23,7 @@ from stormpetrel.faces.report import trace_figures, trace_tables
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table, showing
 from stormpetrel.figures import trace_models
 from stormpetrel.traces.sampling import study_sampling
+from stormpetrel.traces.separability import SUBSETS
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.traces import SiteTraces
@@ -36,6 +37,7 @@ _OF_STUDY: Final = (
     "jlab-table-2", "jlab-fig-1a", "jlab-fig-1b", "jlab-fig-2", "jlab-fig-3", "poster-table", "poster-sampling",
     "poster-features", "poster-anomaly",
 )  # fmt: skip
+_SITE_SUBSETS: Final = 10  # on which a silhouette is measured; campaigns have as many as the published study
 _NO_BAD_IO: Final = "No window of the training campaigns is labelled Bad IO: there is no centre to measure a distance from."
 
 
@@ -51,7 +53,13 @@ def study_sections(study: TraceStudy, traces: Sequence[Trace], *, progress: Prog
 
 
 def _represented(
-    study: TraceStudy, traces: Sequence[Trace], source: str, more: tuple[Table, ...], progress: Progress
+    study: TraceStudy,
+    traces: Sequence[Trace],
+    source: str,
+    more: tuple[Table, ...],
+    progress: Progress,
+    *,
+    subsets: int = SUBSETS,
 ) -> list[Section]:
     """Table 2 and Figs. 1 to 3, of campaigns or of a site's own windows."""
     answer = study_answer(study)
@@ -71,7 +79,7 @@ def _represented(
         _guarded(
             "Traces: sampling interval",
             "Figs. 1a and 1b: what slower sampling costs.",
-            lambda: _sampling(traces, progress),
+            lambda: _sampling(traces, progress, subsets),
             ("jlab-fig-1a", "jlab-fig-1b", "poster-sampling"),
         ),
         Section(
@@ -120,7 +128,7 @@ def _site_study(site: Site, progress: Progress) -> list[Section]:
         reasons = dict.fromkeys(_OF_STUDY, f"these windows cannot tell: {error.what}")
         blocks = (Paragraph(f"These windows cannot tell: {error.what}"),)
         return [Section("Traces: how well they are represented", "", blocks, reasons)]
-    return _represented(study, traces, "this site's own windows", (), progress)
+    return _represented(study, traces, "this site's own windows", (), progress, subsets=_SITE_SUBSETS)
 
 
 def _site_blocks(answer: SiteTraces, windows: ScoredWindows) -> Sequence[Block]:
@@ -162,8 +170,8 @@ def _diagnosis(mapped: MappedWindows) -> tuple[Block, ...]:
     )
 
 
-def _sampling(traces: Sequence[Trace], progress: Progress) -> Sequence[Block]:
-    study = study_sampling(traces, progress=lambda _share, text: progress(f"sampling: {text}"))
+def _sampling(traces: Sequence[Trace], progress: Progress, subsets: int) -> Sequence[Block]:
+    study = study_sampling(traces, subsets=subsets, progress=lambda _share, text: progress(f"sampling: {text}"))
     answer = sampling_answer(study)
     spectra, components, silhouettes = trace_figures.sampling_drawings(study)
     drawings = showing(components, "jlab-fig-1a"), showing(silhouettes, "jlab-fig-1b", "poster-sampling")

@@ -76,6 +76,8 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
     changes = [_with_pairs(piece, job, past) for piece in changes]
     if all(piece.saves for piece in changes) and past.flagged():
         changes = [*_tries(job, past, needs), *changes]
+    if not changes and not past.kind.known and (measurement := _measurement(job, needs)) is not None:
+        changes = [measurement]
     return [*changes, *others][:MOST], notes
 
 

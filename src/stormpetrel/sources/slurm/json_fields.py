@@ -166,17 +166,20 @@ def step_use(steps: list[Record], fields: JsonFields, *, nodes: int | None, samp
 
 
 def _gpu_use(steps: list[Record], fields: JsonFields, *, nodes: int | None, sampled: bool) -> dict[str, float | int | None]:
-    """GPUs and their memory in use at most, by the busiest step: all its tasks as busy as the busiest one."""
+    """GPUs and their memory in use at most: all steps side by side, and all their tasks as busy as the busiest one."""
     used: dict[str, float | int | None] = {}
     for column, name in (("busy_gpus", "gpuutil"), ("gpu_mem_bytes", "gpumem")):
         of_steps = []
         for step in steps:
             most, latest = (_usage(step, which, "gres", column, fields, name) for which in ("max", "total"))
-            of_steps += [most * _tasks(step, nodes)] if most is not None else []
-            of_steps += [latest] if latest is not None else []
-        most_used = max(of_steps, default=None)
+            known_use = [most * _tasks(step, nodes)] if most is not None else []
+            known_use += [latest] if latest is not None else []
+            of_steps += [max(known_use)] if known_use else []
+        most_used = sum(of_steps) if of_steps else None
         known = most_used is not None and (sampled or most_used > 0)
         used[column] = most_used if known else None
+    if used["busy_gpus"] == 0 and used["gpu_mem_bytes"]:
+        used["busy_gpus"] = None  # of parts of GPUs (MIG) Slurm measures the memory only
     return used | {"busy_gpus": None if used["busy_gpus"] is None else used["busy_gpus"] / 100.0}
 
 

@@ -44,7 +44,8 @@ def _use_by_job(steps: pl.DataFrame) -> pl.DataFrame:
     """`record`, `_tres_cpu_s` summed over its steps, the tasks and nodes of the step with the largest MaxRSS, and its GPUs.
 
     Of GPUs Slurm keeps the largest sample of any task (TRESUsageInMax) and the sum of the latest ones (InTot). The larger of
-    all tasks as busy as the busiest one and that sum is what the step used at most: nobody is told to ask for too few.
+    all tasks as busy as the busiest one and that sum is what the step used at most, and steps may have run side by side:
+    their sum is what the job used at most. It may be too much, never too little.
     """
     typed = steps.select(
         "record",
@@ -66,7 +67,7 @@ def _use_by_job(steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("_tres_cpu_s").sum(),
         pl.col("_tasks").get(largest),
         pl.col("_step_nodes").get(largest),
-        pl.col("_gpu", "_gpu_memory").max(),
+        *(pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name) for name in ("_gpu", "_gpu_memory")),
     )
 
 
@@ -82,14 +83,19 @@ def _with_cpu_time(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_gpu_use(jobs: pl.DataFrame) -> pl.DataFrame:
-    """GPUs and their memory in use at most; null of a job without GPUs, or too short for 0 to mean that they were idle."""
+    """GPUs and their memory in use at most; null of a job without GPUs, or too short for 0 to mean that they were idle.
+
+    Of parts of GPUs (MIG) Slurm measures the memory only: no use is not known to be none where memory was used.
+    """
     there = set(jobs.columns)
     counts = [pl.col(name) for name in ("gpus", "req_gpus") if name in there]
     has_gpus = pl.coalesce(*counts, 0) > 0 if counts else pl.lit(True)
     ran = pl.col("elapsed_s") >= _SAMPLED_S if "elapsed_s" in there else pl.lit(False)
     used = {name: has_gpus & (ran | (pl.col(name) > 0)) for name in ("_gpu", "_gpu_memory")}
     return jobs.with_columns(
-        busy_gpus=pl.when(used["_gpu"]).then(pl.col("_gpu") / 100.0),
+        busy_gpus=pl.when(used["_gpu"] & ((pl.col("_gpu") > 0) | ~(pl.col("_gpu_memory") > 0).fill_null(False))).then(
+            pl.col("_gpu") / 100.0
+        ),
         gpu_mem_bytes=pl.when(used["_gpu_memory"] & (pl.col("_gpu_memory") < _MOST_BYTES)).then(
             pl.col("_gpu_memory").cast(pl.Int64, strict=False)
         ),

@@ -237,25 +237,25 @@ class _PlainLayers:
         if steps != x.shape[2]:
             x = torch.cat([x, x[:, :, -1:].expand(-1, -1, steps - x.shape[2], -1)], dim=2)
         x = x.expand(len(block.taps), -1, -1, -1)
-        x = _relu_and_residual(x, x, block)
+        x = _relu_and_residual(x, block)
         return x.unflatten(2, (-1, 2)).amax(3)
 
     @staticmethod
     def decoder_block(x: Tensor, block: Convolution) -> Tensor:
         """(models, windows, steps, inside) -> (models, windows, 2 × steps, outside)."""
         twice = x.unsqueeze(3).expand(-1, -1, -1, 2, -1).flatten(2, 3)
-        return _relu_and_residual(twice, twice, block)
+        return _relu_and_residual(twice, block)
 
 
 _PLAIN: Final = _PlainLayers()
 
 
-def _relu_and_residual(x: Tensor, beside: Tensor, block: Convolution) -> Tensor:
+def _relu_and_residual(x: Tensor, block: Convolution) -> Tensor:
     convolved = functional.relu_(_convolved(x, block.taps, block.bias))
     if block.residual is None:
-        return convolved + beside
+        return convolved + x
     assert block.residual_bias is not None
-    return convolved + _convolved(beside, block.residual[:, None], block.residual_bias)
+    return convolved + _convolved(x, block.residual[:, None], block.residual_bias)
 
 
 def _convolved(x: Tensor, taps: Tensor, bias: Tensor) -> Tensor:

@@ -137,7 +137,7 @@ def _sizes(inside: int, outside: int) -> dict[str, Any]:
 
 
 def _wide(channels: int) -> int:
-    return max(_SMALLEST, triton.next_power_of_2(channels))
+    return max(_SMALLEST, 1 << (channels - 1).bit_length())
 
 
 @triton.jit
@@ -280,7 +280,7 @@ def _first_block(
     weights = _matrix(taps + model * KERNEL * INSIDE * OUTSIDE, number, outside, KERNEL * INSIDE, OUTSIDE)
     in_middle = (place == KERNEL // 2)[:, None] & (outside < OUTSIDE)[None, :]
     at_residual = (number - (KERNEL // 2) * INSIDE)[:, None] * OUTSIDE + outside[None, :]
-    beside = tl.load(residual + model * INSIDE * OUTSIDE + at_residual, mask=in_middle, other=0.0)
+    shortcut = tl.load(residual + model * INSIDE * OUTSIDE + at_residual, mask=in_middle, other=0.0)
     offset = tl.load(bias + model * OUTSIDE + outside, mask=outside < OUTSIDE, other=0.0)
     more = tl.load(residual_bias + model * OUTSIDE + outside, mask=outside < OUTSIDE, other=0.0)
     largest = tl.full((ROWS, OUTSIDE_WIDE), float("-inf"), tl.float32)
@@ -291,7 +291,7 @@ def _first_block(
         values = tl.load(source, mask=ok, other=0.0).to(taps.dtype.element_ty)
         total = tl.zeros((ROWS, OUTSIDE_WIDE), tl.float32) + offset[None, :]
         total = tl.maximum(tl.dot(values, weights, total, input_precision=ROUNDING), 0.0)
-        largest = tl.maximum(largest, tl.dot(values, beside, total + more[None, :], input_precision=ROUNDING))
+        largest = tl.maximum(largest, tl.dot(values, shortcut, total + more[None, :], input_precision=ROUNDING))
     to = result + (model * rows + row)[:, None] * OUTSIDE + outside[None, :]
     tl.store(to, largest.to(result.dtype.element_ty), mask=(row < rows)[:, None] & (outside < OUTSIDE)[None, :])
 

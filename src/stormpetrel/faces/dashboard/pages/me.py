@@ -102,15 +102,15 @@ def _filling(live: LiveSite) -> Filling:
 
 def _figures(answer: PersonalSummary) -> Component:
     share, peers = answer.failed_share, answer.peers
-    beside = "too few others to compare with"
+    comparison = "too few others to compare with"
     tone = ""
     if peers is not None:
-        beside = f"at least {peers.fewest} others at your mix of groups and applications"
+        comparison = f"at least {peers.fewest} others at your mix of groups and applications"
         tone = "bad" if share is not None and share > peers.failed_share + 0.05 else ""
     used = [f"{100 * value:.0f} % {_USED[name]}" for name, value in answer.used if value is not None]
     return stats(
         stat("My failures", _percent(share), f"{answer.failed_jobs:,} of {answer.jobs:,} jobs", tone=tone),
-        stat("People alike", "–" if peers is None else _percent(peers.failed_share), beside),
+        stat("People alike", "–" if peers is None else _percent(peers.failed_share), comparison),
         stat("Core hours lost", f"{answer.lost_core_hours:,.1f}", f"of {answer.core_hours:,.1f}, held by failed jobs"),
         stat("Used", used[0].partition(" of")[0] if used else "–", ", ".join(used) or "not recorded"),
     )
@@ -147,7 +147,7 @@ def _applications(answer: PersonalSummary) -> Component:
             "jobs": one.jobs,
             "failed": 100 * one.failed_jobs / one.jobs,
             "others": None if one.peers_failed_share is None else 100 * one.peers_failed_share,
-            "lost": one.lost_core_hours,
+            "lost": f"{one.lost_core_hours:,.1f}",
         }
         for one in answer.applications
     ]
@@ -172,15 +172,15 @@ def _digest(choice: DigestChoice) -> list[Component]:
     if not choice.possible:
         return [notice("This site sends no digests.", "Administrators: set mail.route and mail.digest_day.")]
     due = f" The next one comes on {choice.next:%d %b %Y at %H:%M}." if choice.next else ""
-    said = f"It goes to {choice.address}.{due}" if choice.wanted else "Once a week: failures, waste, what to change, incidents."
+    status = f"It goes to {choice.address}.{due}" if choice.wanted else "Once a week: failures, waste, what to change, incidents."
     written = dcc.Input(
-        id="me-digest-address", type="text", value="", maxLength=320, placeholder="your address at this site", className="input"
+        id="me-digest-address", type="text", value="", maxLength=320, placeholder="yours, if empty", className="input"
     )
     return [
-        html.P(said, role="status"),
+        html.P(status, role="status"),
         html.Div(controls(field("Address", written)), hidden=choice.wanted),
-        html.Button("Send me my week", id="me-digest-on", type="button", className="button", hidden=choice.wanted),
-        html.Button("Stop it", id="me-digest-off", type="button", className="button", hidden=not choice.wanted),
+        html.Div(html.Button("Send me my week", id="me-digest-on", type="button", className="button"), hidden=choice.wanted),
+        html.Div(html.Button("Stop it", id="me-digest-off", type="button", className="button"), hidden=not choice.wanted),
     ]
 
 
