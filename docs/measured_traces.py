@@ -348,6 +348,7 @@ _SCORERS: Final = {
     "pca": "PCA reconstruction",
     "knn": "kNN on PCA",
     "kmeans": "KMeansAD",
+    "autoencoder": "autoencoder",
     "iowait": "mean iowait",
     "ceiling": "ceiling",
 }
@@ -360,10 +361,10 @@ def trace_exam() -> str:
     for name, words in _SCORERS.items():
         interval = real["interval"].get(name)
         between = "" if interval is None else f" ({_number(interval[0], 3)}–{_number(interval[1], 3)})"
-        simulated_means = (_number(made["mean"][part][name], 3) for part in ("tuned", "aside"))
+        simulated_means = (_number(made["mean"][part].get(name), 3) for part in ("tuned", "aside"))
         real_means = (_number(_mean_of(real, part, name), 3) for part in ("tuned", "aside"))
-        strata = (_number(real["strata"][part][name], 3) for part in ("busy", "idle"))
-        rows.append((words, *simulated_means, *real_means, f"{_number(real['mean'][name], 3)}{between}", *strata))
+        strata = (_number(real["strata"][part].get(name), 3) for part in ("busy", "idle"))
+        rows.append((words, *simulated_means, *real_means, f"{_number(real['mean'].get(name), 3)}{between}", *strata))
     return table(
         ("scorer", "simulated, tuned", "simulated, aside", "real, tuned", "real, aside", "real, all (95 %)", "busy", "idle"), rows
     )
@@ -438,14 +439,14 @@ def _cell(found: dict[str, Any]) -> tuple[str, str, str, str]:
     )
 
 
-def _mean_of(real: dict[str, Any], part: str, name: str) -> float:
+def _mean_of(real: dict[str, Any], part: str, name: str) -> float | None:
     cells = [
         found[name]["roc_auc"]
         for fault in real[part]
         for severity, found in real["faults"][fault].items()
-        if [fault, severity] not in real["not_visible"]
+        if name in found and [fault, severity] not in real["not_visible"]
     ]
-    return float(sum(cells) / len(cells))
+    return float(sum(cells) / len(cells)) if cells else None
 
 
 def trace_shipped() -> str:

@@ -174,6 +174,38 @@ def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_
     assert not any("licences" in line for line in lines)
 
 
+# Tokens
+
+
+def test_a_token_is_printed_once_or_written_for_us_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = []
+
+    def ask(self: Service, method: str, path: str, *, query: Any = None, body: Any = None) -> Any:
+        bodies.append((method, path, body))
+        return {"name": "notebook", "scopes": ["read"], "days": 7, "token": "sp_secret"}
+
+    monkeypatch.setattr(Service, "ask", ask)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    assert run("tokens", "create", "notebook", "--scope", "read", "--days", "7") == (0, "sp_secret")
+    assert bodies == [("POST", "/tokens", {"name": "notebook", "scopes": ["read"], "days": 7})]
+    file = tmp_path / "token"
+    code, text = run("tokens", "create", "notebook", "-o", str(file))
+    assert (code, file.read_text(), file.stat().st_mode & 0o777) == (0, "sp_secret\n", 0o600) and "sp_secret" not in text
+    assert run("tokens", "create", "notebook", "--output", str(file))[0] == 2 and len(bodies) == 2
+    assert "is not there yet" in capsys.readouterr().err
+
+
+def test_a_token_that_is_refused_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(self: Service, *_: Any, **__: Any) -> Any:
+        raise ClientError("You have 10 tokens already, and 10 is the most.", "Revoke one first.", code=3)
+
+    monkeypatch.setattr(Service, "ask", refuse)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    assert run("tokens", "create", "a", "-o", str(tmp_path / "token"))[0] == 3 and not list(tmp_path.iterdir())
+
+
 # The package
 
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from stormpetrel.engine import Engine, Progress, no_progress
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import UsageError
 from stormpetrel.private_files import write_private
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows
@@ -29,13 +29,13 @@ _KEPT: Final = re.compile(rf"({'|'.join(Architecture)})-(\d{{1,9}})")
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What to train, how often, on what device and how many at a time; `settings` are those of the first model of each kind."""
+    """What to train, how often, on what device and where; `settings` are those of the first model of each kind."""
 
     architectures: tuple[Architecture, ...] = tuple(Architecture)
     models: int = MODELS
     device: str = "auto"
     settings: AutoencoderSettings = field(default_factory=AutoencoderSettings)
-    workers: int = 1
+    engine: Engine = ONE_PROCESS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ def run_study(split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: P
             folder=folder,
             device=plan.device,
             progress=progress,
-            engine=Engine(plan.workers),
+            engine=replace(plan.engine, shared=folder),
         )
         training_s[str(kind)] = round(time.monotonic() - began, 3)
     began = time.monotonic()
