@@ -130,6 +130,24 @@ def test_sliding_scores_are_those_of_the_last_window_and_nan_after_a_gap(vanilla
     assert np.isnan(sliding.push(gap).cpu().numpy()[0]).tolist() == [False, False, True, False, False]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_windows_that_must_not_be_written_to_are_scored_in_place(vanilla, device):
+    rates = TEST.rates.copy()
+    rates.setflags(write=False)
+    scorer = DeviceScorer.load(vanilla, device=device)
+    assert np.array_equal(scorer.score(replace(TEST, rates=rates)), scorer.score(TEST))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_windows_have_no_scores_and_those_with_gaps_are_refused(vanilla, device):
+    scorer = DeviceScorer.load(vanilla, device=device)
+    assert scorer.embed_and_score(TEST.take(slice(0)))[0].shape == (0, scorer.settings.embedding)
+    rates = TEST.rates.copy()
+    rates[3, 2] = np.nan
+    with pytest.raises(ModelError, match="not numbers"):
+        scorer.score(replace(TEST, rates=rates))
+
+
 def test_models_of_different_shapes_are_no_ensemble(vanilla, tmp_path):
     (other,) = _saved(tmp_path, Architecture.VANILLA, hidden=8)
     with pytest.raises(ModelError, match="another shape"):

@@ -143,7 +143,10 @@ class DeviceEnsemble:
         return answer
 
     def embed_and_score_rates(self, rates: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for rates (windows, steps, 4) that are on the device already, all at once; for networks without messages."""
+        """The same for rates (windows, steps, 4) that are on the device already, all at once; for networks without messages.
+
+        What does not fit into 16 bits is not scored again here: its score is infinite, or not a number.
+        """
         if self._messages:
             raise ModelError("Windows of a network with message passing are scored with their neighbours: embed_and_score.")
         z = self._stack.encode(rates)
@@ -232,7 +235,7 @@ class DeviceSlidingScores:
         if rates.shape != (self.threads, 4):
             raise ModelError(f"A step of {self.threads} threads has the shape {self.threads} × 4, not {rates.shape}.")
         with torch.inference_mode(), _exact_products():
-            step = torch.from_numpy(np.ascontiguousarray(rates, dtype=np.float32)).to(self._ring.device, non_blocking=True)
+            step = _tensor(np.ascontiguousarray(rates, dtype=np.float32)).to(self._ring.device, non_blocking=True)
             is_seen = step.isfinite().all(dim=1)
             self._seen = torch.where(is_seen, self._seen + 1, 0)
             self._ring[:, self._next] = torch.where(is_seen[:, None], step, 0.0)
@@ -276,7 +279,7 @@ def _on_gpu(rates: Array, compute: Compute, device: torch.device, portion: int) 
             yield _finished(slot)
         rows = slice(first, min(first + portion, len(rates)))
         size = rows.stop - rows.start
-        slot.pinned[:size].copy_(torch.from_numpy(rates[rows]))
+        slot.pinned[:size].copy_(_tensor(rates[rows]))
         with torch.cuda.stream(copying):
             slot.on_device[:size].copy_(slot.pinned[:size], non_blocking=True)
             slot.copied.record(copying)
@@ -302,7 +305,12 @@ def _finished(slot: _Slot) -> tuple[slice, tuple[Tensor, ...]]:
 def _on_cpu(rates: Array, compute: Compute, device: torch.device, portion: int) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
     for first in range(0, len(rates), portion):
         rows = slice(first, min(first + portion, len(rates)))
-        yield rows, compute(torch.from_numpy(rates[rows]).to(device))
+        yield rows, compute(_tensor(rates[rows]).to(device))
+
+
+def _tensor(part: Array) -> Tensor:
+    """A part of an array as torch sees it; torch takes no array that must not be written to, as a table's columns are."""
+    return torch.from_numpy(part if part.flags.writeable else part.copy())
 
 
 @contextmanager
