@@ -23,6 +23,7 @@ SAMPLES_PER_THREAD: Final = 9  # a second: eight modes, and which job it runs
 _HIGHEST_LOAD: Final = 0.5  # of its time that a watch spends on traces, where there is to be room for a bad minute
 _PROMETHEUS_CORES: Final = 1.0  # that one is planned with, for scraping and for the reads of the watch
 _DAY_S: Final = 86_400
+_LONG_MINUTES: Final = 20.0  # of a step, from which on its memory says something about growth
 _RETENTION_H: Final = 6.0  # of raw counters that the watch needs: it reads on behind a downtime of so many hours
 _KEPT_MB_A_DAY: Final = 1650.0  # of windows and scores by one watch: traces.keep_windows_mb and traces.keep_scores_mb
 _GPU: Final = "traces_gpu"
@@ -48,11 +49,6 @@ def required(name: str) -> dict[str, Any]:
 def steps() -> list[dict[str, Any]]:
     """The steps of the load test, by number of threads."""
     return sorted(required("load")["steps"].values(), key=lambda step: int(step["threads"]))
-
-
-def whole_steps() -> list[dict[str, Any]]:
-    """Those of them in which every node was judged in every window."""
-    return [step for step in steps() if step["windows"] and not step["node_windows"]["skipped"]]
 
 
 def judged_threads(step: dict[str, Any]) -> float:
@@ -99,7 +95,6 @@ class Units:
 
     watch_cores: Line  # of one watch, by threads
     watch_mb: Line
-    watch_load: Line  # seconds of reading and scoring for each second that passes, by threads
     prometheus_cores: Line  # by threads scraped at 1 Hz
     prometheus_mb: Line
     wal_bytes: float  # on the disk, of a sample
@@ -109,8 +104,8 @@ class Units:
 
     @property
     def threads_per_watch(self) -> int:
-        """How many threads one watch reads with room to spare."""
-        return math.floor((_HIGHEST_LOAD - self.watch_load.constant) / self.watch_load.slope)
+        """How many threads one watch reads in half of a core's time."""
+        return math.floor(_HIGHEST_LOAD / self.watch_cores.slope)
 
     @property
     def thread_of_prometheus(self) -> float:
@@ -125,14 +120,13 @@ class Units:
 
 def units() -> Units:
     """The measured costs."""
-    every, scraped = whole_steps(), required("load_prometheus")["steps"]
+    scraped = required("load_prometheus")["steps"]
     whole = [step for step in scraped if step["kept"] >= 0.99]
     last = required("traces_scale")["cases"][-1]
     looks = required("watch_jobs")["looks"]
     return Units(
         watch_cores=line_through((judged_threads(step), step["cores"]["watch"]) for step in steps() if step["windows"]),
         watch_mb=line_through((most_threads(step), step["rss_mb"]["watch"]["max"]) for step in steps()),
-        watch_load=line_through((step["threads"], step["trace_load"]["median"]) for step in every),
         prometheus_cores=line_through((step["threads"], step["cores"]) for step in whole),
         prometheus_mb=line_through((step["threads"], step["rss_mb"]) for step in whole),
         wal_bytes=max(step["wal_bytes_per_sample"] for step in whole[1:] or whole),
@@ -202,6 +196,12 @@ def what_broke() -> str:
         predicted = f"{late['late']:,} of {late['predictions']:,} predictions about jobs were late"
         what = "every node was judged in every window" if whole else sampled
         sentences.append(f"- **{step['threads']:,} threads**: {what}; {lag}; {predicted}.")
+        if step["minutes"] >= _LONG_MINUTES:
+            memory = {name: ", ".join(f"{mb:,}" for mb in step["rss_mb"][name]["by_quarter"]) for name in ("watch", "serve")}
+            sentences.append(
+                f"- Memory in the four quarters of these {step['minutes']:.0f} minutes: "
+                f"watch {memory['watch']} MB, serve {memory['serve']} MB."
+            )
     return "\n".join(sentences)
 
 
@@ -259,7 +259,7 @@ def unit_costs() -> str:
         ("a sample, read by the watch", f"{1e6 * found.answer_core_s:.2f} µs of a core of Prometheus", "measured"),
         ("a score of a thread every second, shipped encoder", f"{1e6 * found.score_core_s:.2f} µs of a core", "measured"),
         ("an event of a job: read, judged, rules, incidents", f"{1e3 * found.event_core_s:.1f} ms of a core", "measured"),
-        ("threads of one watch (traces at half of its time)", f"{round_down(found.threads_per_watch):,}", "computed"),
+        ("threads of one watch (traces: half a core)", f"{round_down(found.threads_per_watch):,}", "computed"),
         ("threads of one Prometheus (one core)", f"{round_down(found.threads_per_prometheus):,}", "computed"),
         *_gpu_rows(),
     ]
@@ -274,7 +274,7 @@ def _gpu_rows() -> list[tuple[str, str, str]]:
     second, rows = measured["one_second"], []
     for name in ("vanilla", "fast"):
         if name in second:
-            share = second[name]["sliding_share_of_gpu"]
+            share = second[name]["sliding_s"]
             what = f"{second['threads']:,} threads through {second['models']} models ({name}) each second"
             rows.append((what, f"{share:.2f} of one {measured['machine']['gpu']}", "measured"))
     return rows
@@ -335,7 +335,7 @@ def _gpu_of_the_plan() -> list[tuple[str, str, str, str, str]]:
     measured = results(_GPU)
     if measured is None:
         return []
-    shares = {name: measured["one_second"][name]["sliding_share_of_gpu"] for name in ("vanilla", "fast")}
+    shares = {name: measured["one_second"][name]["sliding_s"] for name in ("vanilla", "fast")}
     what = " or ".join(f"{share:.2f} ({name})" for name, share in shares.items())
     return [("GPU, only for ten scores of every thread each second", f"{what} of one", "-", "-", "-")]
 
