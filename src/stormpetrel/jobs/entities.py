@@ -5,16 +5,16 @@ frame with the columns of the spaces -> EntityCodes.of -> (job, space) numbers: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import Space, key
+from stormpetrel.jobs.keys import Space, key, keys_of_few
 
-_FEW: Final = 32  # jobs
+FEW: Final = 32  # jobs up to which looking them up in Python is faster than a query
 
 
 class EntityCodes:
@@ -28,8 +28,6 @@ class EntityCodes:
     def of(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         """The numbers of each job's entities; with `take_in` new ones get a number."""
         keys = frame.select(key(space).alias(str(column)) for column, space in enumerate(self._spaces))
-        if not take_in and frame.height <= _FEW:
-            return self._of_few(keys)
         codes = np.empty((frame.height, len(self._spaces)), np.int64)
         for column in range(len(self._spaces)):
             values = keys[:, column]
@@ -45,11 +43,13 @@ class EntityCodes:
             codes[:, column] = joined["code"].fill_null(-1).to_numpy()
         return codes
 
-    def _of_few(self, keys: pl.DataFrame) -> NDArray[np.int64]:
-        """The same for a handful of jobs: a query takes longer than to look each of them up."""
-        columns = zip(self._known, keys.iter_columns(), strict=True)
-        codes = [[-1 if text is None else known.get(text, 0) for text in values] for known, values in columns]
-        return np.array(codes, np.int64).T  # (job, space)
+    def of_few(self, columns: Mapping[str, Sequence[object]]) -> NDArray[np.int64]:
+        """The numbers of a few jobs' entities, out of the values of `key_columns`; a query would take longer than a look."""
+        keys = keys_of_few(columns, self._spaces)
+        codes = [
+            [-1 if text is None else known.get(text, 0) for known, text in zip(self._known, row, strict=True)] for row in keys
+        ]
+        return np.array(codes, np.int64).reshape(-1, len(self._spaces))
 
 
 def grown(arrays: Sequence[NDArray[np.generic]], count: int, fills: Sequence[float]) -> list[NDArray[np.generic]]:

@@ -15,7 +15,7 @@ import polars as pl
 
 from stormpetrel.answers.schemas.predictions import NeedOutlook, WaitOutlook
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs.advice.outlook import JobOutlook
+from stormpetrel.jobs.advice.outlook import JobOutlook, OneOutlook
 from stormpetrel.jobs.advice.prescription import Prescribed, prescribe, with_effects
 from stormpetrel.jobs.moments import Moment
 
@@ -94,6 +94,7 @@ def with_outlook(
 
     `prescribed` is what past jobs say: their advice, their kind, and whether the job is flagged.
     """
+    outlook = None if outlook is None else OneOutlook(outlook)
     pieces, notes = prescribe(job, outlook, prescribed)
     needs_risk = any(piece.proposed is not None and piece.risk_before is None for piece in pieces)
     pieces = with_effects(pieces, job, outlook, risk.risk_of() if needs_risk else None)

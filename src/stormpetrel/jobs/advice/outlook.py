@@ -18,11 +18,13 @@ from stormpetrel.jobs.advice.waiting import why_waiting
 from stormpetrel.jobs.keys import stand_ins, with_request
 from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import NeedsModel
-from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, PastUse, use_table
+from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, PastUse, request_table, use_table
 from stormpetrel.jobs.needs.training import expected_weight
 from stormpetrel.jobs.wait.model import WaitModel
-from stormpetrel.jobs.wait.queue_state import QueueState, queue_features, wait_table
+from stormpetrel.jobs.wait.queue_state import QueueState, queue_features
+from stormpetrel.jobs.wait.queue_state import request_table as wait_request
 from stormpetrel.jobs.wait.training import expected_run, last_of_shape, levels_now, queue_log
+from stormpetrel.records.arrays import Matrix
 from stormpetrel.records.pending_reasons import WaitKind
 
 _NO_TURN: Final = {
@@ -81,19 +83,19 @@ class JobOutlook:
 
     def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
         """What a job (a frame of one row) will need of each resource that there is a model of."""
-        estimates = {resource: self._need(job, resource) for resource in self._needs}
+        runs = self._past_use[TIME].read(job, [self._now.timestamp()])
+        estimates = {resource: self._need(job, resource, runs) for resource in self._needs}
         return {resource: estimate for resource, estimate in estimates.items() if estimate is not None}
 
-    def _need(self, job: pl.DataFrame, resource: str) -> NeedEstimate | None:
-        table = use_table(job, resource)
-        readings = self._past_use[resource].read(job, [self._now.timestamp()])
+    def _need(self, job: pl.DataFrame, resource: str, runs: Matrix) -> NeedEstimate | None:
+        table = request_table(job, resource)
+        readings = runs if resource == TIME else self._past_use[resource].read(job, [self._now.timestamp()])
         model = self._needs[resource]
         forecast = model.forecast(readings, table, job)
         if not np.isfinite(forecast.amounts).all():
             return None  # neither a request nor a past: nothing is known at all
         p50, p90, p99 = (float(value) for value in forecast.quantiles(LEVELS)[0])
         request = None if np.isnan(table.request[0]) else float(table.request[0])
-        runs = self._past_use[TIME].read(job, [self._now.timestamp()])
         weight = expected_weight(resource, table, runs)
         granted = float(model.policy.apply(forecast, readings, table.request, weight).granted[0])
         short = None if request is None else float(forecast.chance_of_more(table.request)[0])
@@ -113,12 +115,33 @@ class JobOutlook:
         waited_s = max(0.0, (self._now - record["submit_time"]).total_seconds())
         if reason is not None:
             return WaitEstimate(None, None, waited_s, reason)
-        table = wait_table(job)
-        run_s = expected_run(self._past_use[TIME].read(job, [self._now.timestamp()]), table)
-        readings = self._queue.read(job, self._now.timestamp())
+        now, table = self._now.timestamp(), wait_request(job)
+        run_s = expected_run(self._past_use[TIME].read(job, [now]), table)
+        readings = self._queue.read(job, now)
         features = queue_features(readings, job, table, run_s)
         p50, p90 = (float(each) for each in self._wait.quantiles(features, last_of_shape(readings), self._levels)[0])
         return WaitEstimate(waited_s + p50, waited_s + p90, waited_s)
+
+
+class OneOutlook(JobOutlook):
+    """The same outlook for one request: what is asked again about the same frame is not worked out again."""
+
+    def __init__(self, outlook: JobOutlook) -> None:
+        self._outlook = outlook
+        self._needs_of: tuple[pl.DataFrame, dict[str, NeedEstimate]] | None = None
+        self._wait_of: tuple[pl.DataFrame, WaitEstimate | None] | None = None
+
+    def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
+        """What a job (a frame of one row) will need of each resource that there is a model of."""
+        if self._needs_of is None or self._needs_of[0] is not job:
+            self._needs_of = job, self._outlook.needs(job)
+        return self._needs_of[1]
+
+    def wait(self, job: pl.DataFrame) -> WaitEstimate | None:
+        """How long a job (a frame of one row) waits; the first that is asked about is remembered, variants of it are not."""
+        if self._wait_of is None:
+            self._wait_of = job, self._outlook.wait(job)
+        return self._wait_of[1] if self._wait_of[0] is job else self._outlook.wait(job)
 
 
 def _no_turn(record: Mapping[str, Any]) -> str | None:

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.entities import EntityCodes, grown
+from stormpetrel.jobs.entities import FEW, EntityCodes, grown
 from stormpetrel.jobs.history import event_times
-from stormpetrel.jobs.keys import Space, stand_ins, with_request
+from stormpetrel.jobs.keys import Space, key_columns, request_of_few, stand_ins, whole_numbers, with_request
 from stormpetrel.jobs.outcomes import NEVER_STARTED, outcome
 from stormpetrel.records.arrays import Flags, Floats, Matrix
 from stormpetrel.records.doubts import trusted
@@ -47,11 +47,7 @@ _SHORTEST_S: Final = 1.0
 _SHORTEST_FOR_CPUS_S: Final = 60.0  # shorter runs say little about how well their CPUs were used
 _FEWEST_BUSY: Final = 0.01
 _SHORTAGES: Final = {TIME: "TIMEOUT", MEMORY: "OUT_OF_MEMORY"}
-_REQUESTS: Final = {
-    TIME: pl.col("time_limit_s"),
-    MEMORY: pl.coalesce("req_mem_bytes", "mem_bytes"),
-    CPUS: pl.coalesce("req_cpus", "cpus").cast(pl.Float64),
-}
+_REQUEST_COLUMNS: Final = {TIME: ("time_limit_s",), MEMORY: ("req_mem_bytes", "mem_bytes"), CPUS: ("req_cpus", "cpus")}
 _HINTS: Final = ("tag", "input", "sample")  # fields of `extra` that name a job's input
 
 
@@ -165,16 +161,15 @@ class PastUse:
 
     def read(self, jobs: pl.DataFrame, now: Sequence[float] | Floats) -> Matrix:
         """The readings of these jobs, each at its own `now` (Unix seconds); nothing is taken in."""
-        from stormpetrel.jobs.needs.past_use_kernel import N_READINGS, read_use
+        from stormpetrel.jobs.needs.past_use_kernel import N_READINGS, read_jobs
 
-        codes = self._code_matrix(jobs, take_in=False)
-        used, shares, cut_off, state = self._rows
+        if jobs.height <= FEW:
+            codes = self._entities.of_few(_keys_of_few(jobs, self.stand_in or {}, self.resource))
+        else:
+            codes = self._code_matrix(jobs, take_in=False)
         out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
-        for row, moment in enumerate(now):
-            for space, code in enumerate(codes[row]):
-                if code >= 0:
-                    at = space * N_READINGS
-                    read_use(used[code], shares[code], cut_off[code], state[code], float(moment), out[row, at : at + N_READINGS])
+        used, shares, cut_off, state = self._rows
+        read_jobs(codes, np.asarray(now, np.float64), used, shares, cut_off, state, out)
         return out
 
     def _code_matrix(self, jobs: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
@@ -183,9 +178,35 @@ class PastUse:
         return codes
 
 
+def request_table(jobs: pl.DataFrame, resource: str) -> UseTable:
+    """The table of a few jobs of which only the request counts: what they used is unknown."""
+
+    def first(*names: str) -> Floats:
+        rows = zip(*(jobs[name].to_list() for name in names), strict=True)
+        return np.array([next((value for value in row if value is not None), None) for row in rows], np.float64)
+
+    request = first(*_REQUEST_COLUMNS[resource])
+    if resource != CPUS:
+        request = np.where(request > 0, request, np.nan)
+    unknown, no = np.full(jobs.height, np.nan), np.zeros(jobs.height, bool)
+    cores = np.fmax(first("cpus", "req_cpus", "nodes", "req_nodes"), 1.0)
+    return UseTable(unknown, request, no, no, np.zeros(jobs.height), cores)
+
+
+def _keys_of_few(jobs: pl.DataFrame, stand_in: dict[str, str], resource: str) -> dict[str, list[Any]]:
+    """What `_with_keys` says of a few jobs, without a query."""
+    values = request_of_few(jobs, stand_in, [name for name in key_columns(SPACES) if name not in ("request_key", "hint")])
+    requests = zip(*(jobs[name].to_list() for name in _REQUEST_COLUMNS[resource]), strict=True)
+    values["request_key"] = whole_numbers([next((value for value in row if value is not None), None) for row in requests])
+    more = [row or {} for row in jobs["extra"].to_list()]
+    hints = [next((each[name] for name in _HINTS if each.get(name) is not None), None) for each in more]
+    values["hint"] = [None if hint in ("", "-") else hint for hint in hints]
+    return values
+
+
 def _with_keys(jobs: pl.DataFrame, stand_in: dict[str, str], resource: str) -> pl.DataFrame:
     frame = with_request(jobs, stand_in)
-    requested = _REQUESTS[resource]
+    requested = pl.coalesce(*_REQUEST_COLUMNS[resource])
     hints = [pl.col("extra").map.get(name) for name in _HINTS] if jobs["extra"].null_count() < jobs.height else []
     hint = pl.coalesce(pl.lit(None, dtype=pl.String), *hints)
     return frame.with_columns(
