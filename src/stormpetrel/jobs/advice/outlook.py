@@ -14,16 +14,16 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.jobs.advice.outlook_past import OutlookPast
 from stormpetrel.jobs.advice.waiting import why_waiting
-from stormpetrel.jobs.keys import stand_ins, with_request
 from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import NeedsModel
-from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, PastUse, request_table, use_table
+from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, request_table
 from stormpetrel.jobs.needs.training import expected_weight
 from stormpetrel.jobs.wait.model import WaitModel
-from stormpetrel.jobs.wait.queue_state import QueueState, queue_features
+from stormpetrel.jobs.wait.queue_state import queue_features
 from stormpetrel.jobs.wait.queue_state import request_table as wait_request
-from stormpetrel.jobs.wait.training import expected_run, last_of_shape, levels_now, queue_log
+from stormpetrel.jobs.wait.training import expected_run, last_of_shape, levels_now
 from stormpetrel.records.arrays import Matrix
 from stormpetrel.records.pending_reasons import WaitKind
 
@@ -69,17 +69,14 @@ class WaitEstimate:
 class JobOutlook:
     """What the models of needs and waits say about jobs, over what was known of a site's jobs at `now`."""
 
-    def __init__(self, needs: Mapping[str, NeedsModel], wait: WaitModel | None, past: pl.DataFrame, *, now: datetime) -> None:
-        past = with_request(past.sort("submit_time", maintain_order=True), stand_ins(past))  # once, for all that read it
+    def __init__(
+        self, needs: Mapping[str, NeedsModel], wait: WaitModel | None, past: pl.DataFrame | OutlookPast, *, now: datetime
+    ) -> None:
+        if isinstance(past, pl.DataFrame):
+            past = OutlookPast.of(past, needs, follow_from(wait, now))
         self._needs, self._wait, self._now = dict(needs), wait, now
-        self._past_use = {resource: PastUse(resource) for resource in {*needs, TIME}}
-        for resource, use in self._past_use.items():
-            if resource != TIME:
-                use.sweep(past, use_table(past, resource), np.zeros(past.height, bool))
-        self._queue = QueueState()
-        since = now.timestamp() if wait is None else min(wait.fitted_until_, now.timestamp())
-        log = queue_log(past, self._queue, self._past_use[TIME], since=since)
-        self._levels = () if wait is None else levels_now(wait, log, now.timestamp())
+        self._past_use, self._queue = past.past_use, past.queue
+        self._levels = () if wait is None else levels_now(wait, past.followed(), now.timestamp())
 
     def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
         """What a job (a frame of one row) will need of each resource that there is a model of."""
@@ -121,6 +118,11 @@ class JobOutlook:
         features = queue_features(readings, job, table, run_s)
         p50, p90 = (float(each) for each in self._wait.quantiles(features, last_of_shape(readings), self._levels)[0])
         return WaitEstimate(waited_s + p50, waited_s + p90, waited_s)
+
+
+def follow_from(wait: WaitModel | None, now: datetime) -> float:
+    """Since when jobs are followed, in Unix seconds: those from before were known when the model was fitted."""
+    return now.timestamp() if wait is None else min(wait.fitted_until_, now.timestamp())
 
 
 class OneOutlook(JobOutlook):

@@ -5,7 +5,7 @@ job frame + Resource -> UseTable (used, request, whether it was cut off) -> Past
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -135,17 +135,21 @@ class PastUse:
 
         self._rows: tuple[Any, ...] = empty_rows()  # logs of use, of use ÷ request, cut off, state
 
-    def sweep(self, jobs: pl.DataFrame, table: UseTable, wanted: Flags | None = None) -> Matrix:
+    def sweep(
+        self, jobs: pl.DataFrame, table: UseTable, wanted: Flags | None = None, events: NDArray[np.float64] | None = None
+    ) -> Matrix:
         """Take in these jobs' submissions, starts and ends in the order of time; the readings of each at its submission.
 
-        What a job used counts from its end on; (job, space × reading). Of jobs that are not `wanted` nothing is read: NaN.
+        What a job used counts from its end on; (job, space × reading). Of jobs that are not `wanted` nothing is read: NaN. With
+        `events` (submission, start, end of each job, Unix seconds) only those that are not NaN are taken in.
         """
         from stormpetrel.jobs.needs.past_use_kernel import END, N_READINGS, START, SUBMIT, sweep
 
         if self.stand_in is None:
             self.stand_in = stand_ins(jobs)
         codes = self._code_matrix(jobs, take_in=True)
-        times = event_times(jobs)[:, [0, 1, 3]]  # submission, start, end
+        starts = event_times(jobs)[:, 1]
+        times = event_times(jobs)[:, [0, 1, 3]] if events is None else events  # submission, start, end
         job, kind = np.nonzero(~np.isnan(times))
         order = np.lexsort((kind, times[job, kind]))
         out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
@@ -154,7 +158,7 @@ class PastUse:
         kinds = np.array([SUBMIT, START, END], np.int8)[kind[order]]
         used, shares, cut_off, state = self._rows
         sweep(
-            kinds, job[order], times[job, kind][order], codes, times[:, 1], log_use, np.log(table.request), table.cut_off,
+            kinds, job[order], times[job, kind][order], codes, starts, log_use, np.log(table.request), table.cut_off,
             used, shares, cut_off, state, np.ones(jobs.height, bool) if wanted is None else wanted, out,
         )  # fmt: skip
         return out
@@ -171,6 +175,24 @@ class PastUse:
         used, shares, cut_off, state = self._rows
         read_jobs(codes, np.asarray(now, np.float64), used, shares, cut_off, state, out)
         return out
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Everything that it remembers, as plain arrays."""
+        rows = {f"{prefix}.rows.{number}": array[: self._entities.count] for number, array in enumerate(self._rows)}
+        return rows | self._entities.to_arrays(prefix)
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], prefix: str) -> None:
+        """Remember what `to_arrays` has written; KeyError or ValueError where something lacks."""
+        from stormpetrel.jobs.needs.past_use_kernel import empty_rows
+
+        self._entities.restore(arrays, prefix)
+        rows = []
+        for number, empty in enumerate(empty_rows(0)):
+            array = np.array(arrays[f"{prefix}.rows.{number}"], order="C")
+            if array.dtype != empty.dtype or array.shape != (self._entities.count, *empty.shape[1:]):
+                raise ValueError("its rows are not those of its keys")
+            rows.append(array)
+        self._rows = tuple(rows)
 
     def _code_matrix(self, jobs: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         codes = self._entities.of(_with_keys(jobs, self.stand_in or {}, self.resource), take_in=take_in)

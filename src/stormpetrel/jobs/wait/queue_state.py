@@ -31,14 +31,14 @@ SPACES: Final = (
 )  # fmt: skip
 SPACE_NAMES: Final = tuple(space.name for space in SPACES)
 _USUAL_LIMIT_S: Final = 86400.0  # of a job without a limit: most sites' default
-_REQUEST_FEATURES: Final = ("cores", "nodes", "gpus", "memory", "limit", "typical_run", "hour", "weekday", "at_once")
+REQUEST_FEATURES: Final = ("cores", "nodes", "gpus", "memory", "limit", "typical_run", "hour", "weekday", "at_once")
 
 
 def feature_names() -> tuple[str, ...]:
     """The names of the columns of `queue_features`."""
     from stormpetrel.jobs.wait.queue_kernel import READINGS
 
-    return (*(f"{space}.{reading}" for space in SPACE_NAMES for reading in READINGS), *_REQUEST_FEATURES)
+    return (*(f"{space}.{reading}" for space in SPACE_NAMES for reading in READINGS), *REQUEST_FEATURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,25 @@ class QueueState:
 
         self._rows: tuple[Any, ...] = empty_rows()  # logs of waits, state
 
-    def sweep(self, jobs: pl.DataFrame, table: WaitTable, run_s: Floats, wanted: NDArray[np.bool_] | None = None) -> Matrix:
+    def sweep(
+        self,
+        jobs: pl.DataFrame,
+        table: WaitTable,
+        run_s: Floats,
+        wanted: NDArray[np.bool_] | None = None,
+        events: NDArray[np.float64] | None = None,
+    ) -> Matrix:
         """Take in these jobs' submissions, starts and ends in the order of time; the readings of each at its submission.
 
         `run_s` is how long each is expected to run, as far as was known when it was submitted. Of jobs that are not `wanted`
-        nothing is read: NaN.
+        nothing is read: NaN. With `events` (submission, start, end of each job) only those that are not NaN are taken in.
         """
         from stormpetrel.jobs.wait.queue_kernel import END, N_READINGS, START, SUBMIT, sweep
 
         if self.stand_in is None:
             self.stand_in = stand_ins(jobs)
         codes = self._code_matrix(jobs, take_in=True)
-        times = np.stack([table.submit, table.start, table.end], axis=1)
+        times = np.stack([table.submit, table.start, table.end], axis=1) if events is None else events
         job, kind = np.nonzero(~np.isnan(times))
         order = np.lexsort((kind, times[job, kind]))
         kinds = np.array([SUBMIT, START, END], np.int8)[kind[order]]
@@ -116,6 +123,24 @@ class QueueState:
         waits, state = self._rows
         read_jobs(codes, now, waits, state, out)
         return out
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Everything that it remembers, as plain arrays."""
+        rows = {f"{prefix}.rows.{number}": array[: self._entities.count] for number, array in enumerate(self._rows)}
+        return rows | self._entities.to_arrays(prefix)
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], prefix: str) -> None:
+        """Remember what `to_arrays` has written; KeyError or ValueError where something lacks."""
+        from stormpetrel.jobs.wait.queue_kernel import empty_rows
+
+        self._entities.restore(arrays, prefix)
+        rows = []
+        for number, empty in enumerate(empty_rows(0)):
+            array = np.array(arrays[f"{prefix}.rows.{number}"], order="C")
+            if array.dtype != empty.dtype or array.shape != (self._entities.count, *empty.shape[1:]):
+                raise ValueError("its rows are not those of its keys")
+            rows.append(array)
+        self._rows = tuple(rows)
 
     def _code_matrix(self, jobs: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         codes = self._entities.of(_with_keys(jobs, self.stand_in or {}), take_in=take_in)
