@@ -1,9 +1,9 @@
 """The past of a site's outlook as it was some days ago, kept in a file: whoever needs it now takes in only what came since.
 
-Site -> site_past -> OutlookPast, the same as from all of the site's latest jobs. The file holds what was known at a cut, midnight two
-to three days ago, and for each file of the job table the number of rows that count and the sum of their hashes. It is made anew at
-the next cut, and where code or models want another one, where it is damaged, or where a row says something else about the time
-before the cut than it did then.
+Site -> site_past -> OutlookPast, the same as from all of the site's latest jobs. The file holds what was known at a cut, midnight
+two to three days ago, and for each file of the job table the number of rows that count and the sum of their hashes. It is made
+anew at the next cut, and where code or models want another one, where it is damaged, or where a row says something else about the
+time before the cut than it did then.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FORMAT_VERSION: Final = 1
 NAME: Final = "outlook.npz"
 _RECORD: Final = "record"
 _REQUEST: Final = (
-    "source", "user", "account", "partition", "qos", "job_name", "script_path", "work_dir", "time_limit_s", "req_cpus", "req_nodes",
-    "req_gpus", "req_mem_bytes", "extra",
+    "source", "user", "account", "partition", "qos", "job_name", "script_path", "work_dir", "time_limit_s", "req_cpus",
+    "req_nodes", "req_gpus", "req_mem_bytes", "extra",
 )  # fmt: skip
 _ALLOCATED: Final = ("cpus", "nodes", "gpus", "mem_bytes")
 _OF_END: Final = ("state", "elapsed_s", "max_rss_bytes", "cpu_time_s", "quality")
@@ -98,7 +98,7 @@ def _site_past(site: Site, resources: Collection[str], follow_from: float, *, no
     before = site.jobs.table.scan(files).filter(pl.col("submit_time") < cut)
     submitted = before.select(count=pl.len(), first=pl.col("submit_time").top_k(MOST_PAST).min()).collect().row(0)
     if submitted[0] < fewest:
-        latest = site.jobs.table.scan(files).filter(pl.col("submit_time") <= now).select(COLUMNS).collect()
+        latest = site.jobs.table.scan(files).filter(pl.col("submit_time") < now).select(COLUMNS).collect()
         return OutlookPast.of(known_by(latest, now), resources, follow_from)
     first: datetime = submitted[1]
     rows = before.filter(pl.col("submit_time") >= first).select(COLUMNS).collect()
@@ -121,7 +121,8 @@ def _stand_in(told: Mapping[str, bool], rest: pl.DataFrame) -> dict[str, str]:
 
 def _rest(site: Site, files: Sequence[Path], first: datetime, cut: datetime, now: datetime) -> pl.DataFrame:
     """The jobs of which anything may have happened since the cut, as they were known at `now`."""
-    rows = site.jobs.table.scan(files).filter(pl.col("submit_time").is_between(first, now) & open_at(cut))
+    submitted = pl.col("submit_time").is_between(first, now, closed="left")
+    rows = site.jobs.table.scan(files).filter(pl.col("month") >= f"{first:%Y-%m}", submitted, open_at(cut))
     return known_by(rows.select(COLUMNS).collect(), now)
 
 
@@ -172,7 +173,7 @@ def _digests(site: Site, files: Iterable[Path], first: datetime, cut: datetime) 
 def _digest(site: Site, files: Sequence[Path], first: datetime, cut: datetime) -> tuple[int, int]:
     """How many jobs of these files count, and the sum of the hashes of what was known of them at the cut."""
     counts = pl.col("submit_time").is_between(first, cut, closed="left")
-    rows = site.jobs.table.scan(files).filter(counts).select(COLUMNS).collect()
+    rows = site.jobs.table.scan(files).filter(pl.col("month") >= f"{first:%Y-%m}", counts).select(COLUMNS).collect()
     with np.errstate(invalid="ignore"):
         started, ended = (pl.Series(event_times(rows)[:, event] < cut.timestamp()) for event in (1, 3))
     plain = [name for name in _REQUEST if name != "extra" and not name.startswith("req_")]
