@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
 import polars as pl
@@ -128,6 +129,7 @@ FROM_STEPS: Final = (
 )
 
 
+@cache
 def never_started() -> pl.Expr:
     """Whether a job was over before it ran: no start, no run time, and an end that needs neither.
 

@@ -22,8 +22,8 @@ from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
 from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest, SubmitRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import ModelError, SourceError, UsageError
-from stormpetrel.jobs.advice.advice import advise
-from stormpetrel.jobs.advice.kinds import find_kind
+from stormpetrel.jobs.advice.advice import advise_from
+from stormpetrel.jobs.advice.kinds import Kind, find_kind, longest_limits
 from stormpetrel.jobs.advice.prescription import Prescribed
 from stormpetrel.jobs.moments import Moment
 
@@ -141,10 +141,13 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
         raise UsageError(error.what, hint=error.hint) from error
     now, outlook = live.now(), live.outlook()
 
+    def comparable(row: pl.DataFrame) -> tuple[Kind, dict[str, float]]:
+        return live.overview.comparable(row, now=now)
+
     def answer(one: JobRequest) -> ScriptAnswer:
         row = _row(live.site, one, user=user, folder=script.folder, now=now)
         fit = fit_to_site(live.site, one, user=user)
-        return _answer(live.site, lambda: LiveJudge(live), live.past, one, row, now=now, fit=fit, outlook=outlook)
+        return _answer(live.site, lambda: LiveJudge(live), comparable, one, row, now=now, fit=fit, outlook=outlook)
 
     return whole_answer([answer(one) for one in (request, *request.components)])
 
@@ -193,10 +196,13 @@ def check_request(
     def load() -> Judge:
         return load_predictor(site, now=now, moments=[Moment.SUBMIT], few=True)
 
+    def comparable(row: pl.DataFrame) -> tuple[Kind, dict[str, float]]:
+        return find_kind(row, past, now=now), longest_limits(past, now=now)
+
     def answer(one: JobRequest) -> ScriptAnswer:
         row = _row(site, one, user=user, folder=folder, now=now)
         fit = fit_to_site(site, one, user=user)
-        return _answer(site, load, lambda _row: past, one, row, now=now, fit=fit, outlook=outlook)
+        return _answer(site, load, comparable, one, row, now=now, fit=fit, outlook=outlook)
 
     return whole_answer([answer(one) for one in (request, *request.components)])
 
@@ -210,7 +216,7 @@ def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | Non
 def _answer(
     site: Site,
     load: Callable[[], Judge],
-    past_of: Callable[[pl.DataFrame], pl.DataFrame | pl.LazyFrame],
+    comparable: Callable[[pl.DataFrame], tuple[Kind, dict[str, float]]],
     request: JobRequest,
     row: pl.DataFrame,
     *,
@@ -218,7 +224,7 @@ def _answer(
     fit: ClusterFit | None,
     outlook: JobOutlook | None,
 ) -> ScriptAnswer:
-    """The answer with a judge (`load` raises ModelError where there is none) and the past of a row."""
+    """The answer with a judge (`load` raises ModelError where there is none), the kind of a row and the longest limits."""
     notes: list[str] = []
     judge: Judge | None = None
     try:
@@ -232,9 +238,8 @@ def _answer(
     if verdict is not None and not verdict.known:
         notes.append(NOT_KNOWN)
     risk_of = None if judge is None else lambda candidates: judge.risk(candidates, Moment.SUBMIT, now)
-    past = past_of(row)
-    kind = find_kind(row, past, now=now)
-    advice, left_out = useful_advice(site, advise(row, past, now=now, risk_of=risk_of, kind=kind))
+    kind, limits = comparable(row)
+    advice, left_out = useful_advice(site, advise_from(kind, lambda: limits, row, risk_of=risk_of))
     notes += left_out
     prescribed = Prescribed(advice, lambda: bool(verdict and verdict.flagged), now, kind)
     more = with_outlook(site, outlook, row, prescribed, risk)

@@ -103,13 +103,20 @@ def advise(
     """
     _check(request, now)
     kind = kind or kinds.find_kind(request, past, now=now)
+    return advise_from(kind, lambda: kinds.longest_limits(past, now=now), request, risk_of=risk_of)
+
+
+def advise_from(
+    kind: Kind, limits_of: Callable[[], dict[str, float]], request: pl.DataFrame, *, risk_of: RiskOf | None = None
+) -> list[Advice]:
+    """The same from the comparable jobs, and the longest time limit (seconds) of each partition, which not all advice needs."""
     row = kinds.prepared_request(request)
     if not kind.known:
         return [_too_little(kind, row)]
     broken = _broken_script(kind)
     if broken is not None:
         return [broken]
-    limits = kinds.longest_limits(past, now=now)
+    limits = limits_of()
     offers = [
         _memory(kind, row),
         _time(kind, row, limits),

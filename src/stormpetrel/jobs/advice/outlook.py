@@ -14,15 +14,16 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.jobs.advice.outlook_past import OutlookPast
 from stormpetrel.jobs.advice.waiting import why_waiting
-from stormpetrel.jobs.keys import stand_ins, with_request
 from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import NeedsModel
-from stormpetrel.jobs.needs.past_use import CPUS, GPU_MEMORY, GPUS, NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, PastUse, use_table
+from stormpetrel.jobs.needs.past_use import CPUS, GPU_MEMORY, GPUS, NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, request_table
 from stormpetrel.jobs.needs.training import expected_weight
 from stormpetrel.jobs.wait.model import WaitModel
-from stormpetrel.jobs.wait.queue_state import QueueState, queue_features, wait_table
-from stormpetrel.jobs.wait.training import expected_run, last_of_shape, levels_now, queue_log
+from stormpetrel.jobs.wait.queue_state import queue_features
+from stormpetrel.jobs.wait.queue_state import request_table as wait_request
+from stormpetrel.jobs.wait.training import expected_run, last_of_shape, levels_now
 from stormpetrel.records.arrays import Matrix
 from stormpetrel.records.pending_reasons import WaitKind
 
@@ -83,28 +84,26 @@ class WaitEstimate:
 class JobOutlook:
     """What the models of needs and waits say about jobs, over what was known of a site's jobs at `now`."""
 
-    def __init__(self, needs: Mapping[str, NeedsModel], wait: WaitModel | None, past: pl.DataFrame, *, now: datetime) -> None:
-        past = with_request(past.sort("submit_time", maintain_order=True), stand_ins(past))  # once, for all that read it
+    def __init__(
+        self, needs: Mapping[str, NeedsModel], wait: WaitModel | None, past: pl.DataFrame | OutlookPast, *, now: datetime
+    ) -> None:
+        if isinstance(past, pl.DataFrame):
+            past = OutlookPast.of(past, needs, follow_from(wait, now))
         self._needs, self._wait, self._now = dict(needs), wait, now
-        self._past_use = {resource: PastUse(resource) for resource in {*needs, TIME}}
-        for resource, use in self._past_use.items():
-            if resource != TIME:
-                use.sweep(past, use_table(past, resource), np.zeros(past.height, bool))
-        self._queue = QueueState()
-        since = now.timestamp() if wait is None else min(wait.fitted_until_, now.timestamp())
-        log = queue_log(past, self._queue, self._past_use[TIME], since=since)
-        self._levels = () if wait is None else levels_now(wait, log, now.timestamp())
+        self._past_use, self._queue = past.past_use, past.queue
+        self._levels = () if wait is None else levels_now(wait, past.followed(), now.timestamp())
 
     def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
         """What a job (a frame of one row) will need of each resource that has a model; of GPUs only if it asks for some."""
-        has_gpus = (job.select(pl.coalesce("req_gpus", "gpus", pl.lit(0))).item() or 0) > 0
+        runs = self._past_use[TIME].read(job, [self._now.timestamp()])
+        has_gpus = any((job[name].item() or 0) > 0 for name in ("req_gpus", "gpus"))
         resources = [resource for resource in self._needs if has_gpus or resource not in (GPUS, GPU_MEMORY)]
-        estimates = {resource: self._need(job, resource) for resource in resources}
+        estimates = {resource: self._need(job, resource, runs) for resource in resources}
         return {resource: estimate for resource, estimate in estimates.items() if estimate is not None}
 
-    def _need(self, job: pl.DataFrame, resource: str) -> NeedEstimate | None:
-        table = use_table(job, resource)
-        readings = self._past_use[resource].read(job, [self._now.timestamp()])
+    def _need(self, job: pl.DataFrame, resource: str, runs: Matrix) -> NeedEstimate | None:
+        table = request_table(job, resource)
+        readings = runs if resource == TIME else self._past_use[resource].read(job, [self._now.timestamp()])
         model = self._needs[resource]
         forecast = model.forecast(readings, table, job)
         if not np.isfinite(forecast.amounts).all():
@@ -113,7 +112,6 @@ class JobOutlook:
         request = None if np.isnan(table.request[0]) else float(table.request[0])
         if resource in (CPUS, GPUS) and request is not None:
             p50, p90, p99 = (min(value, request) for value in (p50, p90, p99))  # no job keeps more busy than it has
-        runs = self._past_use[TIME].read(job, [self._now.timestamp()])
         weight = expected_weight(resource, table, runs)
         granted = float(model.policy.apply(forecast, readings, table.request, weight).granted[0])
         short = None if request is None else float(forecast.chance_of_more(table.request)[0])
@@ -133,12 +131,38 @@ class JobOutlook:
         waited_s = max(0.0, (self._now - record["submit_time"]).total_seconds())
         if reason is not None:
             return WaitEstimate(None, None, waited_s, reason)
-        table = wait_table(job)
-        run_s = expected_run(self._past_use[TIME].read(job, [self._now.timestamp()]), table)
-        readings = self._queue.read(job, self._now.timestamp())
+        now, table = self._now.timestamp(), wait_request(job)
+        run_s = expected_run(self._past_use[TIME].read(job, [now]), table)
+        readings = self._queue.read(job, now)
         features = queue_features(readings, job, table, run_s)
         p50, p90 = (float(each) for each in self._wait.quantiles(features, last_of_shape(readings), self._levels)[0])
         return WaitEstimate(waited_s + p50, waited_s + p90, waited_s)
+
+
+def follow_from(wait: WaitModel | None, now: datetime) -> float:
+    """Since when jobs are followed, in Unix seconds: those from before were known when the model was fitted."""
+    return now.timestamp() if wait is None else min(wait.fitted_until_, now.timestamp())
+
+
+class OneOutlook(JobOutlook):
+    """The same outlook for one request: what is asked again about the same frame is not worked out again."""
+
+    def __init__(self, outlook: JobOutlook) -> None:
+        self._outlook = outlook
+        self._needs_of: tuple[pl.DataFrame, dict[str, NeedEstimate]] | None = None
+        self._wait_of: tuple[pl.DataFrame, WaitEstimate | None] | None = None
+
+    def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
+        """What a job (a frame of one row) will need of each resource that there is a model of."""
+        if self._needs_of is None or self._needs_of[0] is not job:
+            self._needs_of = job, self._outlook.needs(job)
+        return self._needs_of[1]
+
+    def wait(self, job: pl.DataFrame) -> WaitEstimate | None:
+        """How long a job (a frame of one row) waits; the first that is asked about is remembered, variants of it are not."""
+        if self._wait_of is None:
+            self._wait_of = job, self._outlook.wait(job)
+        return self._wait_of[1] if self._wait_of[0] is job else self._outlook.wait(job)
 
 
 def _no_turn(record: Mapping[str, Any]) -> str | None:

@@ -143,4 +143,6 @@ def _read_arrays(content: bytes) -> Mapping[str, NDArray[Any]]:
 def _features_of(
     rows: NDArray[np.int64], readings: Matrix, table: UseTable, jobs: pl.DataFrame, resource: str, anchor: str
 ) -> Features:
+    if rows.size == len(readings):  # all of them, in their order
+        return make_features(readings, table, jobs, resource, anchor)
     return make_features(readings[rows], table.rows(rows), jobs[rows], resource, anchor)

@@ -5,7 +5,7 @@ job frame + Resource -> UseTable (used, request, whether it was cut off) -> Past
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.entities import EntityCodes, grown
+from stormpetrel.jobs.entities import FEW, EntityCodes, grown
 from stormpetrel.jobs.history import event_times
-from stormpetrel.jobs.keys import Space, stand_ins, with_request
+from stormpetrel.jobs.keys import Space, key_columns, request_of_few, stand_ins, whole_numbers, with_request
 from stormpetrel.jobs.outcomes import NEVER_STARTED, outcome
 from stormpetrel.records.arrays import Flags, Floats, Matrix
 from stormpetrel.records.doubts import trusted
@@ -49,12 +49,12 @@ _SHORTEST_S: Final = 1.0
 _SHORTEST_FOR_CPUS_S: Final = 60.0  # shorter runs say little about how well their CPUs were used
 _FEWEST_BUSY: Final = 0.01
 _SHORTAGES: Final = {TIME: "TIMEOUT", MEMORY: "OUT_OF_MEMORY"}
-_REQUESTS: Final = {
-    TIME: pl.col("time_limit_s"),
-    MEMORY: pl.coalesce("req_mem_bytes", "mem_bytes"),
-    CPUS: pl.coalesce("req_cpus", "cpus").cast(pl.Float64),
-    GPUS: pl.coalesce("req_gpus", "gpus").cast(pl.Float64),
-    GPU_MEMORY: pl.coalesce("req_gpus", "gpus").cast(pl.Float64),  # nobody asks for memory of GPUs, but for GPUs
+_REQUEST_COLUMNS: Final = {
+    TIME: ("time_limit_s",),
+    MEMORY: ("req_mem_bytes", "mem_bytes"),
+    CPUS: ("req_cpus", "cpus"),
+    GPUS: ("req_gpus", "gpus"),
+    GPU_MEMORY: ("req_gpus", "gpus"),  # nobody asks for memory of GPUs, but for GPUs
 }
 _HINTS: Final = ("tag", "input", "sample")  # fields of `extra` that name a job's input
 
@@ -155,17 +155,21 @@ class PastUse:
 
         self._rows: tuple[Any, ...] = empty_rows()  # logs of use, of use ÷ request, cut off, state
 
-    def sweep(self, jobs: pl.DataFrame, table: UseTable, wanted: Flags | None = None) -> Matrix:
+    def sweep(
+        self, jobs: pl.DataFrame, table: UseTable, wanted: Flags | None = None, events: NDArray[np.float64] | None = None
+    ) -> Matrix:
         """Take in these jobs' submissions, starts and ends in the order of time; the readings of each at its submission.
 
-        What a job used counts from its end on; (job, space × reading). Of jobs that are not `wanted` nothing is read: NaN.
+        What a job used counts from its end on; (job, space × reading). Of jobs that are not `wanted` nothing is read: NaN. With
+        `events` (submission, start, end of each job, Unix seconds) only those that are not NaN are taken in.
         """
         from stormpetrel.jobs.needs.past_use_kernel import END, N_READINGS, START, SUBMIT, sweep
 
         if self.stand_in is None:
             self.stand_in = stand_ins(jobs)
         codes = self._code_matrix(jobs, take_in=True)
-        times = event_times(jobs)[:, [0, 1, 3]]  # submission, start, end
+        starts = event_times(jobs)[:, 1]
+        times = event_times(jobs)[:, [0, 1, 3]] if events is None else events  # submission, start, end
         job, kind = np.nonzero(~np.isnan(times))
         order = np.lexsort((kind, times[job, kind]))
         out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
@@ -174,24 +178,41 @@ class PastUse:
         kinds = np.array([SUBMIT, START, END], np.int8)[kind[order]]
         used, shares, cut_off, state = self._rows
         sweep(
-            kinds, job[order], times[job, kind][order], codes, times[:, 1], log_use, np.log(table.request), table.cut_off,
+            kinds, job[order], times[job, kind][order], codes, starts, log_use, np.log(table.request), table.cut_off,
             used, shares, cut_off, state, np.ones(jobs.height, bool) if wanted is None else wanted, out,
         )  # fmt: skip
         return out
 
     def read(self, jobs: pl.DataFrame, now: Sequence[float] | Floats) -> Matrix:
         """The readings of these jobs, each at its own `now` (Unix seconds); nothing is taken in."""
-        from stormpetrel.jobs.needs.past_use_kernel import N_READINGS, read_use
+        from stormpetrel.jobs.needs.past_use_kernel import N_READINGS, read_jobs
 
-        codes = self._code_matrix(jobs, take_in=False)
-        used, shares, cut_off, state = self._rows
+        if jobs.height <= FEW:
+            codes = self._entities.of_few(_keys_of_few(jobs, self.stand_in or {}, self.resource))
+        else:
+            codes = self._code_matrix(jobs, take_in=False)
         out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
-        for row, moment in enumerate(now):
-            for space, code in enumerate(codes[row]):
-                if code >= 0:
-                    at = space * N_READINGS
-                    read_use(used[code], shares[code], cut_off[code], state[code], float(moment), out[row, at : at + N_READINGS])
+        used, shares, cut_off, state = self._rows
+        read_jobs(codes, np.asarray(now, np.float64), used, shares, cut_off, state, out)
         return out
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Everything that it remembers, as plain arrays."""
+        rows = {f"{prefix}.rows.{number}": array[: self._entities.count] for number, array in enumerate(self._rows)}
+        return rows | self._entities.to_arrays(prefix)
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], prefix: str) -> None:
+        """Remember what `to_arrays` has written; KeyError or ValueError where something lacks."""
+        from stormpetrel.jobs.needs.past_use_kernel import empty_rows
+
+        self._entities.restore(arrays, prefix)
+        rows = []
+        for number, empty in enumerate(empty_rows(0)):
+            array = np.array(arrays[f"{prefix}.rows.{number}"], order="C")
+            if array.dtype != empty.dtype or array.shape != (self._entities.count, *empty.shape[1:]):
+                raise ValueError("its rows are not those of its keys")
+            rows.append(array)
+        self._rows = tuple(rows)
 
     def _code_matrix(self, jobs: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         codes = self._entities.of(_with_keys(jobs, self.stand_in or {}, self.resource), take_in=take_in)
@@ -199,9 +220,37 @@ class PastUse:
         return codes
 
 
+def request_table(jobs: pl.DataFrame, resource: str) -> UseTable:
+    """The table of a few jobs of which only the request counts: what they used is unknown."""
+
+    def first(*names: str) -> Floats:
+        rows = zip(*(jobs[name].to_list() for name in names), strict=True)
+        return np.array([next((value for value in row if value is not None), None) for row in rows], np.float64)
+
+    request = first(*_REQUEST_COLUMNS[resource])
+    if resource == GPU_MEMORY:
+        request = np.full(jobs.height, np.nan)
+    elif resource != CPUS:
+        request = np.where(request > 0, request, np.nan)
+    unknown, no = np.full(jobs.height, np.nan), np.zeros(jobs.height, bool)
+    cores = np.fmax(first("cpus", "req_cpus", "nodes", "req_nodes"), 1.0)
+    return UseTable(unknown, request, no, no, np.zeros(jobs.height), cores)
+
+
+def _keys_of_few(jobs: pl.DataFrame, stand_in: dict[str, str], resource: str) -> dict[str, list[Any]]:
+    """What `_with_keys` says of a few jobs, without a query."""
+    values = request_of_few(jobs, stand_in, [name for name in key_columns(SPACES) if name not in ("request_key", "hint")])
+    requests = zip(*(jobs[name].to_list() for name in _REQUEST_COLUMNS[resource]), strict=True)
+    values["request_key"] = whole_numbers([next((value for value in row if value is not None), None) for row in requests])
+    more = [row or {} for row in jobs["extra"].to_list()]
+    hints = [next((each[name] for name in _HINTS if each.get(name) is not None), None) for each in more]
+    values["hint"] = [None if hint in ("", "-") else hint for hint in hints]
+    return values
+
+
 def _with_keys(jobs: pl.DataFrame, stand_in: dict[str, str], resource: str) -> pl.DataFrame:
     frame = with_request(jobs, stand_in)
-    requested = _REQUESTS[resource]
+    requested = pl.coalesce(*_REQUEST_COLUMNS[resource])
     hints = [pl.col("extra").map.get(name) for name in _HINTS] if jobs["extra"].null_count() < jobs.height else []
     hint = pl.coalesce(pl.lit(None, dtype=pl.String), *hints)
     return frame.with_columns(
