@@ -158,9 +158,10 @@ def prepared_request(request: pl.DataFrame) -> Row:
         return trusted(request.select(*COLUMNS)).with_columns(family(), *_size()).row(0, named=True)
     row = {name: request[name].item() for name in COLUMNS}  # a query takes ten times as long
     memory = next((value for value in (row["req_mem_bytes"], row["mem_bytes"]) if value is not None and value > 0), None)
-    sizes = ((row[f"req_{name}"], row[name]) for name in ("cpus", "nodes"))
-    cpus, nodes = (allocated if requested is None else requested for requested, allocated in sizes)
-    return {**row, "family": few[0], "size_cpus": cpus, "size_nodes": nodes, "asked_mem": memory}
+    sizes = {
+        f"size_{name}": row[name] if row[f"req_{name}"] is None else row[f"req_{name}"] for name in ("cpus", "nodes", "gpus")
+    }
+    return {**row, "family": few[0], **sizes, "asked_mem": memory}
 
 
 def prepared(jobs: pl.DataFrame) -> pl.DataFrame:
