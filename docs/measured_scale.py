@@ -387,7 +387,7 @@ def threads_svg() -> str:
         Curve(
             "watch: reading and scoring every window",
             "#2166ac",
-            [(judged_threads(step), step["cores"]["watch"]) for step in every],
+            sorted((judged_threads(step), step["cores"]["watch"]) for step in every),
             [(threads, found.watch_cores.at(threads)) for threads in span],
         ),
         Curve(
