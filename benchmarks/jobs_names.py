@@ -73,7 +73,7 @@ def judge(labelled: LabelledJobs, seed: int) -> dict[str, dict[str, float]]:
         matrix = plain if variant == "without" else with_pieces(plain, labelled.jobs, digits=variant == "digits as they are")
         model = fit_risk_at(replace(labelled, features={Moment.SUBMIT: matrix}), Moment.SUBMIT, split.train, settings)
         risk = model.risk(matrix.rows(split.test))
-        figures[variant] = {"roc_auc": float(roc_auc(truth, risk)), "pr_auc": float(pr_auc(truth, risk))}
+        figures[variant] = {"roc_auc": float(roc_auc(truth, risk) or 0.5), "pr_auc": float(pr_auc(truth, risk) or 0.0)}
     return figures
 
 

@@ -28,7 +28,7 @@ from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.needs.features import feature_names as needs_features
 from stormpetrel.jobs.needs.forecast import LEVELS as QUANTILES_OF_NEED
 from stormpetrel.jobs.needs.model import NeedsModel
-from stormpetrel.jobs.needs.past_use import RESOURCES, PastUse, use_table
+from stormpetrel.jobs.needs.past_use import GPU_MEMORY, RESOURCES, PastUse, use_table
 from stormpetrel.jobs.needs.training import NeedsTraining, use_log
 from stormpetrel.jobs.preparation import prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles
@@ -145,6 +145,7 @@ class NeedsCase(JobsCase):
         return NeedsModel.load(folder)
 
     def scores(self, model: NeedsModel, jobs: pl.DataFrame) -> np.ndarray:
+        jobs = jobs.with_columns(req_gpus=pl.lit(4, pl.Int64))
         readings = PastUse(self.resource, stand_in={}).read(jobs, [0.0] * jobs.height)
         return model.forecast(readings, use_table(jobs, self.resource), jobs).quantiles(QUANTILES_OF_NEED)
 
@@ -295,7 +296,7 @@ MODELS: dict[str, Any] = {
     **{f"outcome at {moment}": OutcomeCase(moment) for moment in MOMENTS},
     "profiles at the end": ProfilesCase(END),
     "profiles at submission": ProfilesCase(SUBMIT),
-    **{f"needs of {resource}": NeedsCase(resource) for resource in RESOURCES},
+    **{f"needs of {resource}": NeedsCase(resource) for resource in RESOURCES if resource != GPU_MEMORY},
     "waits": WaitCase(),
     **{f"autoencoder {architecture}": AutoencoderCase(architecture) for architecture in Architecture},
     "detector of windows": DetectorCase(),

@@ -95,4 +95,4 @@ def judge(quantiles: Floats, wait_s: Floats) -> WaitFigures:
     loss = [pinball(quantiles[:, column], wait_s, level) for column, level in enumerate(QUANTILES)]
     covered = [float((wait_s <= quantiles[:, column] + 1e-6).mean()) for column in range(len(QUANTILES))]
     below = [float((wait_s < quantiles[:, column] - 1e-6).mean()) for column in range(len(QUANTILES))]
-    return WaitFigures(*loss, *covered, *below, n=int(wait_s.size))
+    return WaitFigures(loss[0], loss[1], covered[0], covered[1], below[0], below[1], int(wait_s.size))

@@ -96,7 +96,8 @@ def weigh(past: Matrix, mixed: Floats, waited_s: Floats, settled: Flags) -> Mixt
     """
     if len(past) < _FEWEST:
         return Mixture()
-    past, mixed, waited_s, settled = (each[-MOST_WEIGHED:] for each in (past, mixed, waited_s, settled))
+    past, mixed = past[-MOST_WEIGHED:], mixed[-MOST_WEIGHED:]
+    waited_s, settled = waited_s[-MOST_WEIGHED:], settled[-MOST_WEIGHED:]
     short = waited_s.astype(np.float32)[:, None] - np.expm1(past)
     certain = np.where(settled[:, None], np.maximum(LEVEL * short, (LEVEL - 1.0) * short), np.maximum(LEVEL * short, 0.0))
     loss = certain.mean(axis=0, dtype=np.float64)

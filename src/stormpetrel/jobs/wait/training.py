@@ -114,7 +114,7 @@ class WaitTraining:
         """How long jobs had waited by then, in seconds, those that still did as well."""
         table = self._log.table
         so_far = np.maximum(np.fmin(now, table.end[rows]) - table.submit[rows], 0.0)
-        return np.where(table.start[rows] < now, table.wait_s[rows], so_far)
+        return np.asarray(np.where(table.start[rows] < now, table.wait_s[rows], so_far), np.float64)
 
     def _best_shares(self, now: float) -> tuple[float, ...]:
         """The share of the forest with the least loss on jobs that were forecast before, as far as their waits are known now."""
