@@ -15,7 +15,7 @@ from tests.faces.api.sample_site import ADMIN
 REJECTED = [400, 401, 403, 404, 405, 413, 422, 429]  # 413: what has too many items is also too large
 # What JSON Schema cannot say: a text that is no script, a name of invisible characters, jobs of a generator that is not there, an
 # empty note, a mute without an end, a span that ends where it begins.
-SAID_IN_WORDS = ("predict_script", "save_view", "sample_workload", "act_on_alarm", "mute", "replay_alarms")
+SAID_IN_WORDS = ("predict_script", "save_view", "sample_workload", "act_on_alarm", "mute", "replay_alarms", "choose_digest")
 MADE_UP = {"extra-data-sources": {"responses": False}}  # a token whose name the list of tokens tells would be revoked, ours too
 
 
