@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -109,22 +111,23 @@ def features(folder: Path) -> None:
 
 
 def snapshot(folder: Path) -> None:
-    """The first sweep, whose result is kept."""
+    """The first sweeps, whose results are kept: the history, and the past of the outlook."""
     from stormpetrel.lifecycle.history_snapshot import carry_history
-    from stormpetrel.lifecycle.job_models import load_models
+    from stormpetrel.lifecycle.job_models import carry_outlook, load_models
 
     with open_site(folder) as site:
         carry_history(site, load_models(site), until=site.now())
+        carry_outlook(site, until=site.now())
 
 
-def check(folder: Path) -> float:
+def check(folder: Path) -> Run:
     """`check` on the command line, cold."""
     script = folder / "relax.sh"
     script.write_text(SCRIPT)
     return command("--site", str(folder), "check", str(script), "--user", "jope036-0", "--json")
 
 
-def why(folder: Path) -> float:
+def why(folder: Path) -> Run:
     """`why` on the command line, cold, of a job that failed today."""
     with open_site(folder) as site:
         ended = site.jobs.read_jobs(since=site.now() - timedelta(days=1)).filter(pl.col("state") == "FAILED")
@@ -165,17 +168,39 @@ def trends(folder: Path) -> None:
         make_book(LiveSite(site), "", None)
 
 
-STEPS: dict[str, Callable[[Path], float | None]] = {
+STEPS: dict[str, Callable[[Path], Run | None]] = {
     step.__name__: step for step in (models, features, train, snapshot, check, why, stream, serve, overview, trends)
 }
 TWICE = ("trends",)  # the second time is the one that counts: the first keeps what it worked out
 
 
-def command(*arguments: str) -> float:
-    """Run a command; the seconds that it took."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "stormpetrel", *arguments], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began
+@dataclass(frozen=True)
+class Run:
+    """What a command took: seconds by the clock, and its largest memory in bytes."""
+
+    seconds: float
+    peak_bytes: int
+
+
+def command(*arguments: str) -> Run:
+    """Run a command."""
+    began, most = time.perf_counter(), 0
+    process = subprocess.Popen([sys.executable, "-m", "stormpetrel", *arguments], stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        most = max(most, peak_bytes(process.pid))
+        time.sleep(0.005)
+    if process.returncode:
+        raise SystemExit(f"stormpetrel {' '.join(arguments)} ended with {process.returncode}")
+    return Run(time.perf_counter() - began, most)
+
+
+def peak_bytes(process: int | str = "self") -> int:
+    """The largest memory of a process so far; `ru_maxrss` would count what its parent had when it was started."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return 0  # it is over
 
 
 def measured(step: str, folder: Path) -> dict[str, Any]:
@@ -194,15 +219,11 @@ def measured(step: str, folder: Path) -> dict[str, Any]:
 
 def run_step(step: str, folder: Path) -> None:
     """Do a step, and print its largest memory; of a command also its seconds."""
-    seconds = STEPS[step](folder)
-    own, of_command = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    figures: dict[str, float | None] = {"peak_bytes": 1024 * own.ru_maxrss}
-    if step in ("check", "why"):
-        figures = {
-            "seconds": seconds,
-            "cpu_s": of_command.ru_utime + of_command.ru_stime,
-            "peak_bytes": 1024 * of_command.ru_maxrss,
-        }
+    run = STEPS[step](folder)
+    figures: dict[str, float] = {"peak_bytes": peak_bytes()}
+    if run is not None:
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        figures = {"seconds": run.seconds, "cpu_s": spent.ru_utime + spent.ru_stime, "peak_bytes": run.peak_bytes}
     print(json.dumps(figures))
 
 
@@ -233,8 +254,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=float, nargs="+", default=SIZES)
     parser.add_argument("--only", nargs="+", choices=list(STEPS), default=list(STEPS))
     parser.add_argument("--keep", type=Path, help="make the sites here and leave them there; those that are there are used")
+    parser.add_argument("--make", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.make:
+        make_site(Path(options.make[0]), int(options.make[1]))
+        return
     if options.step:
         run_step(options.step[0], Path(options.step[1]))
         return
@@ -245,7 +270,7 @@ def main() -> None:
         for jobs in map(int, options.jobs):
             folder = (options.keep or Path(temporary)) / f"site-{jobs}"
             if not folder.exists():
-                make_site(folder, jobs)
+                subprocess.run([sys.executable, "-m", "benchmarks.jobs_scale", "--make", str(folder), str(jobs)], check=True)
             case = stored["cases"].setdefault(str(jobs), {})
             for step in options.only:
                 if step in TWICE:

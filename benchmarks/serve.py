@@ -1,9 +1,10 @@
 """How many predictions a second the API gives, and how fast; beside a bare endpoint of the same framework that only echoes.
 
-`python -m benchmarks.serve [SITE] [--watch] [--rate N] [--seconds N]`: a real `stormpetrel serve` (one worker) over a copy of
-SITE, or over the demo's site, which is made first. Requests are sent at fixed times over 16 connections whether or not earlier
-ones have been answered, and a latency counts from the time at which a request was due. With `--watch` a `stormpetrel watch` runs
-on the same site, whose clock runs 60 times as fast as ours. Results in benchmarks/results/serve.json.
+`python -m benchmarks.serve [SITE] [--watch] [--only CASE …] [--rate N] [--seconds N]`: a real `stormpetrel serve` (one worker)
+over a copy of SITE, or over the demo's site, which is made first; `check` and `submit` come over the Unix socket. Requests are
+sent at fixed times over 16 connections whether or not earlier ones have been answered, and a latency counts from the time at
+which a request was due. With `--watch` a `stormpetrel watch` runs on the same site, whose clock runs 60 times as fast as ours.
+Results in benchmarks/results/serve.json; with `--only` the other cases stay there as they were.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ PAGES_PER_SECOND = 10
 PAGES_P99_MS = 300.0
 CHECKS_PER_SECOND = 10
 CHECKS_P99_MS = 20.0
+CASES = ("predict", "jobs", "check", "submit")
+OVER_THE_SOCKET = ("check", "submit")
+NOT_COUNTED = 20  # checks that read what later ones find
 CONNECTIONS = 16
 WARM_UP_S = 5.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -100,11 +104,14 @@ class _Wire(asyncio.Protocol):
             self._answer.set_exception(ConnectionError("the server hung up"))
 
 
-async def _send(port: int, requests: Sequence[bytes], *, rate: float, seconds: float) -> Load:
+async def _send(port: int | Path, requests: Sequence[bytes], *, rate: float, seconds: float) -> Load:
     loop = asyncio.get_running_loop()
     free: asyncio.Queue[_Wire] = asyncio.Queue()
     for _ in range(CONNECTIONS):
-        _, wire = await loop.create_connection(_Wire, "127.0.0.1", port)
+        if isinstance(port, Path):
+            _, wire = await loop.create_unix_connection(_Wire, str(port))
+        else:
+            _, wire = await loop.create_connection(_Wire, "127.0.0.1", port)
         free.put_nowait(wire)
     load = Load(began=time.perf_counter() + 0.1)
 
@@ -128,8 +135,8 @@ async def _send(port: int, requests: Sequence[bytes], *, rate: float, seconds: f
     return load
 
 
-def send(port: int, requests: Sequence[bytes], *, rate: float, seconds: float) -> Load:
-    """Send requests at a rate, each due at its time."""
+def send(port: int | Path, requests: Sequence[bytes], *, rate: float, seconds: float) -> Load:
+    """Send requests at a rate, each due at its time, to a port of this machine or to a socket."""
     with contextlib.suppress(ImportError):
         import uvloop
 
@@ -251,7 +258,7 @@ def prepare(given: Path | None, folder: Path) -> Path:
             if path.suffix != ".parquet" and path.is_file():
                 path.write_text(path.read_text().replace(str(given.resolve()), str(site.resolve())))
     settings = load_settings(site)
-    often = settings.serve.model_copy(update={"requests_per_minute": 10_000_000})
+    often = settings.serve.model_copy(update={"requests_per_minute": 10_000_000, "socket": str(folder / "api.sock")})
     (site / SITE_FILE).write_text(settings_as_toml(settings.model_copy(update={"serve": often})))
     return site
 
@@ -259,7 +266,9 @@ def prepare(given: Path | None, folder: Path) -> Path:
 # --- the measurement ----------------------------------------------------------------------------------------------------------
 
 
-def measured(case: str, port: int, server_id: int, requests: Sequence[bytes], *, rate: float, seconds: float) -> dict[str, Any]:
+def measured(
+    case: str, port: int | Path, server_id: int, requests: Sequence[bytes], *, rate: float, seconds: float
+) -> dict[str, Any]:
     """One case: warmed up, then measured, with the share of a core that the server and this process took."""
     send(port, requests, rate=rate, seconds=WARM_UP_S)
     before, own_before, began = cpu_seconds(server_id), time.process_time(), time.monotonic()
@@ -276,6 +285,19 @@ def measured(case: str, port: int, server_id: int, requests: Sequence[bytes], *,
     return result
 
 
+def submissions(bodies: Sequence[dict[str, Any]], count: int = 200) -> list[dict[str, Any]]:
+    """The same requests as the filter inside sbatch sends them."""
+    made = []
+    for body in bodies[:count]:
+        options = {"job-name": body.get("job_name", "run"), "ntasks": str(body.get("cpus", 1))}
+        if "time_limit_s" in body:
+            options["time"] = str(max(1, int(body["time_limit_s"] // 60)))
+        if "memory_bytes" in body:
+            options["mem"] = f"{max(1, body['memory_bytes'] >> 20)}M"
+        made.append({"options": options})
+    return made
+
+
 def measure(site: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     bodies = prediction_bodies(site)
     asked = [request_bytes("POST", "/api/v1/predict", body) for body in bodies]
@@ -286,10 +308,17 @@ def measure(site: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         "check": (
             [request_bytes("POST", "/api/v1/predict/script", body) for body in script_bodies(bodies)],
             CHECKS_PER_SECOND,
-            max(10.0, options.seconds / 2),
+            options.seconds,
+        ),
+        "submit": (
+            [request_bytes("POST", "/api/v1/predict/submit", body) for body in submissions(bodies)],
+            CHECKS_PER_SECOND,
+            options.seconds,
         ),
     }
+    kinds = {case: kind for case, kind in kinds.items() if case in options.only}
     results = []
+    in_thread = [cpu_of_checks(site, bodies)] if "check" in options.only else []
     port = free_port()
     with server(["benchmarks.serve", "--echo", str(port)], port, request_bytes("POST", "/echo", {})) as peer:
         echoed = [request_bytes("POST", "/echo", body) for body in bodies]
@@ -298,15 +327,41 @@ def measure(site: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     words = ["stormpetrel", "--site", str(site), "serve", "--address", f"127.0.0.1:{port}"]
     with server(words, port, asked[0]) as served:
         for case, (requests, rate, seconds) in kinds.items():
-            results.append(measured(case, port, served.pid, requests, rate=rate, seconds=seconds))
+            door = site.parent / "api.sock" if case in OVER_THE_SOCKET else port
+            results.append(measured(case, door, served.pid, requests, rate=rate, seconds=seconds))
         if options.watch:
             with process(["stormpetrel", "--site", str(site), "watch", "--address", ""]) as watch:
                 _wait_for_watch(port)
                 for case, (requests, rate, seconds) in kinds.items():
                     spent = cpu_seconds(watch.pid)
-                    result = measured(f"{case}, watch running", port, served.pid, requests, rate=rate, seconds=seconds)
+                    door = site.parent / "api.sock" if case in OVER_THE_SOCKET else port
+                    result = measured(f"{case}, watch running", door, served.pid, requests, rate=rate, seconds=seconds)
                     results.append({**result, "watch_cores": (cpu_seconds(watch.pid) - spent) / (WARM_UP_S + seconds)})
-    return results
+    return [*results, *in_thread]
+
+
+def cpu_of_checks(site: Path, bodies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """CPU time of single checks by the code that serves them, in a thread of this process: other work does not count."""
+    from stormpetrel.answers.jobs.check import check_script
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.schemas.predictions import ScriptRequest
+    from stormpetrel.answers.viewer import LOCAL
+    from stormpetrel.store.site import open_site
+
+    took = []
+    with open_site(site) as opened:
+        live = LiveSite(opened)
+        live.refresh()
+        live.outlook()
+        for number, body in enumerate(script_bodies(bodies)):
+            began = time.thread_time()
+            check_script(live, LOCAL, ScriptRequest(**body))
+            if number >= NOT_COUNTED:
+                took.append(1e3 * (time.thread_time() - began))
+    ranked = sorted(took)
+    p50_ms, p99_ms = (ranked[int(share * len(ranked))] for share in (0.5, 0.99))
+    print(f"  check, CPU of its thread       p50 {p50_ms:6.1f} ms   p99 {p99_ms:6.1f} ms   max {ranked[-1]:6.1f} ms", flush=True)
+    return {"case": "check, CPU of its thread", "answered": len(ranked), "p50_ms": p50_ms, "p99_ms": p99_ms, "max_ms": ranked[-1]}
 
 
 def _wait_for_watch(port: int, limit_s: float = 120.0) -> None:
@@ -325,6 +380,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("site", type=Path, nargs="?", help="a site with models; the demo's if left out")
     parser.add_argument("--watch", action="store_true", help="measure once more while a watch runs on the site")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=CASES, help="cases; the echo is always there")
     parser.add_argument("--rate", type=float, default=ASKED_PER_SECOND, help="predictions per second")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each case is measured")
     parser.add_argument("--echo", type=int, help=argparse.SUPPRESS)
@@ -339,15 +395,22 @@ def main() -> None:
         results = measure(prepare(options.site, Path(folder)), options)
     peer = results[0]
     for result in results:
+        if "server_cores" not in result:
+            continue
         ratios = {f"{name}_to_echo": result[name] / peer[name] for name in ("p50_ms", "p99_ms", "server_cores")}
-        compared = result["case"].startswith(("predict", "check"))
+        compared = result["case"].startswith(("predict", "check", "submit"))
         result |= ratios if compared else {}
         if compared:
             words = ", ".join(f"{name.removesuffix('_to_echo')} {ratio:.1f}" for name, ratio in ratios.items())
             print(f"  {result['case']}, times those of the echo: {words}")
     about = {"python": platform.python_version(), "cores": os.cpu_count(), "workers": 1, "connections": CONNECTIONS}
+    for result in results:
+        result["load"] = round(os.getloadavg()[0], 1)
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({**about, "cases": results}, indent=1) + "\n")
+    measured_now = {result["case"] for result in results}
+    before = json.loads(RESULTS.read_text())["cases"] if RESULTS.exists() else []
+    others = [case for case in before if case["case"] not in measured_now] if options.only != CASES else []
+    RESULTS.write_text(json.dumps({**about, "cases": [*others, *results]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import shutil
 import time
 import weakref
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 
 import numpy as np
 import polars as pl
@@ -254,3 +254,66 @@ def test_a_board_goes_with_its_site(tmp_path):
         kept = weakref.ref(live.boards.capacity)
         del live
         wait_until(lambda: gc.collect() >= 0 and kept() is None)  # the thread that worked it out lets go last
+
+
+class _Outlooks:
+    """In place of `site_outlook`: numbers instead of outlooks, each made when it is allowed."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.allowed = Event()
+        self.allowed.set()
+
+    def __call__(self, site, now):
+        assert self.allowed.wait(LIMIT_S)
+        self.made += 1
+        return self.made
+
+
+@pytest.fixture
+def outlooks(monkeypatch):
+    outlooks = _Outlooks()
+    monkeypatch.setattr("stormpetrel.answers.jobs.outlook.site_outlook", outlooks)
+    monkeypatch.setattr("stormpetrel.answers.live_site._OUTLOOK_REST_S", 0.0)
+    return outlooks
+
+
+def test_the_last_outlook_is_served_until_the_next_one_is_there(site, outlooks, monkeypatch):
+    live = LiveSite(site, refresh_s=0.01)
+    live.start()
+    try:
+        wait_for(lambda: live.refreshed_at is not None)
+        assert live.outlook() == 1
+        outlooks.allowed.clear()
+        monkeypatch.setattr(site, "now", lambda: BEGIN + timedelta(minutes=2))
+        assert live.outlook() == 1  # at once, though it is old
+        outlooks.allowed.set()
+        wait_for(lambda: live.outlook() == 2)
+        made = outlooks.made
+        wait_for(lambda: live.refreshed_at == BEGIN + timedelta(minutes=2))
+        assert live.outlook() == outlooks.made == made  # not made again while it is fresh
+    finally:
+        live.stop()
+
+
+def test_without_a_thread_an_old_outlook_is_made_anew(site, outlooks, monkeypatch):
+    live = LiveSite(site)
+    assert [live.outlook(), live.outlook()] == [1, 1]
+    monkeypatch.setattr(site, "now", lambda: BEGIN + timedelta(minutes=2))
+    assert live.outlook() == 2
+
+
+def test_an_outlook_that_is_being_made_while_a_user_is_forgotten_is_not_kept(site, outlooks):
+    live = LiveSite(site)
+    live.refresh()
+    before = live.memory
+    outlooks.allowed.clear()
+    answers: list[object] = []
+    asking = Thread(target=lambda: answers.append(live.outlook()))
+    asking.start()
+    wait_for(live._making_outlook.locked)
+    forget(site, "user1")
+    live.refresh()
+    outlooks.allowed.set()
+    asking.join(LIMIT_S)
+    assert answers == [1] and live.memory is not before and live.memory.outlook is None

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
 _OUTLOOK_KEPT: Final = timedelta(minutes=1)
 _OUTLOOK_KEPT_LARGE: Final = timedelta(minutes=10)
+_OUTLOOK_REST_S: Final = 20.0  # between two, by our own clock
+_OUTLOOK_OLD_S: Final = 300.0  # older than that, one is waited for
 _AT_FIRST: Final = 300_000  # jobs of the overview that a start waits for: some seconds
 _LARGE_SITE: Final = 50_000  # jobs
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
@@ -65,7 +69,17 @@ class SiteMemory:
     """
 
     profiles: JobProfiles | None = None
-    outlook: tuple[datetime, dict[str, int], JobOutlook | None] | None = None  # as of when, of which models
+    outlook: _KeptOutlook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptOutlook:
+    """An outlook, the site's clock and the models when it was made, and when that was by a clock that never jumps (seconds)."""
+
+    value: JobOutlook | None
+    at: datetime
+    models: dict[str, int]
+    made: float
 
 
 class LiveSite:
@@ -93,6 +107,8 @@ class LiveSite:
         self.workload = LiveWorkload()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._making_outlook = threading.Lock()
+        self._outlook_wanted = False
 
     @property
     def settings(self) -> Settings:
@@ -158,20 +174,42 @@ class LiveSite:
             raise ModelBusyError("The history of the jobs is still being read.", hint="Try again in a minute.")
 
     def outlook(self) -> JobOutlook | None:
-        """What jobs will need and how long they will wait, over the past as it was a minute ago at most; None without models.
+        """What jobs will need and how long they will wait, over the past as it was a minute or two ago; None without models.
 
-        A large site sweeps its past every ten minutes only: it takes seconds.
+        It is the last one that was made: the thread that follows the site renews it while somebody asks. Only the first who asks,
+        or asks again after a long time, waits for it. A large site sweeps its past every ten minutes only.
         """
+        self._outlook_wanted = True
+        kept = self.memory.outlook
+        if kept is None or (self._is_stale(kept) and (self._thread is None or time.monotonic() - kept.made > _OUTLOOK_OLD_S)):
+            kept = self._renew_outlook(kept)
+        return kept.value
+
+    def _is_stale(self, kept: _KeptOutlook) -> bool:
+        kept_for = _OUTLOOK_KEPT if self.overview.frame.height < _LARGE_SITE else _OUTLOOK_KEPT_LARGE
+        return kept.models != self._models or not timedelta(0) <= self.now() - kept.at <= kept_for
+
+    def _renew_outlook(self, old: _KeptOutlook | None) -> _KeptOutlook:
+        """Make the outlook anew; who comes while another does takes that one's."""
         from stormpetrel.answers.jobs.outlook import site_outlook
 
-        now = self.now()
-        with self.lock:
-            kept, models = self.memory.outlook, self._models
-            kept_for = _OUTLOOK_KEPT if self.overview.frame.height < _LARGE_SITE else _OUTLOOK_KEPT_LARGE
-            if kept is None or kept[1] != models or not timedelta(0) <= now - kept[0] <= kept_for:
-                kept = now, models, site_outlook(self.site, now)
-                self.memory.outlook = kept
-        return kept[2]
+        with self._making_outlook:
+            memory, models, now = self.memory, self._models, self.now()
+            if memory.outlook is not None and memory.outlook is not old:
+                return memory.outlook
+            self._outlook_wanted = False
+            memory.outlook = _KeptOutlook(site_outlook(self.site, now), now, models, time.monotonic())
+            return memory.outlook
+
+    def _follow_outlook(self) -> None:
+        """Renew the outlook where somebody has asked for it since, with a rest in between: the site's clock may run fast."""
+        kept = self.memory.outlook
+        if kept is None and self.settings.serve.socket:  # sbatch does not wait for the first one
+            self._renew_outlook(None)
+        if kept is None or not self._outlook_wanted or time.monotonic() - kept.made < _OUTLOOK_REST_S:
+            return
+        if self._is_stale(kept):
+            self._renew_outlook(kept)
 
     def jobs(self, viewer: Viewer) -> pl.LazyFrame:
         """The job rows that a viewer may see, with every column, from the table."""
@@ -188,8 +226,12 @@ class LiveSite:
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
-            self._try(self.refresh)
+            self._try(self._refresh_all)
             self._stopping.wait(self._refresh_s)
+
+    def _refresh_all(self) -> None:
+        self.refresh()
+        self._follow_outlook()
 
     def _try(self, step: Callable[[], object]) -> None:
         """Do something that may fail; the error is shown on the Health page, and it is tried again at the next refresh."""

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import FEW, SPACE_NAMES, SPACES, key, keys_of_few, stand_ins, with_request
+from stormpetrel.jobs.keys import FEW, SPACE_NAMES, SPACES, key, key_columns, keys_of_few, stand_ins, with_request
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
 from stormpetrel.jobs.readings import READINGS, READINGS_OF
@@ -251,7 +251,7 @@ class History:
         if frame.height <= FEW and not take_in:  # joins cost more than a look
             looked_up = [
                 [-1 if text is None else known.get(text, _STRANGER) for known, text in zip(self._codes, row, strict=True)]
-                for row in keys_of_few(frame)
+                for row in keys_of_few({name: frame[name].to_list() for name in key_columns()})
             ]
             return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(SPACES))
         keys = frame.select(key(space) for space in SPACES)

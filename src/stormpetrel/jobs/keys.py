@@ -5,11 +5,12 @@ job frame -> one text key per space (null where the log does not say), and the s
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
+from functools import cache, lru_cache
+from typing import Any, Final
 
 import polars as pl
 
@@ -50,6 +51,28 @@ def stem(name: pl.Expr) -> pl.Expr:
         .str.slice(0, _LONGEST)
     )
     return pl.when(plain.is_in(list(_EMPTY_NAMES)).not_()).then(plain)
+
+
+def request_of_few(jobs: pl.DataFrame, stand_in: Mapping[str, str], names: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of some columns of a few jobs, of `with_request` too: as lists, and without a query where texts are plain."""
+    families = families_of_few(jobs) if "family" in names and "limit_key" not in jobs.columns else []
+    if families is None:
+        jobs, families = with_request(jobs, stand_in), []
+    if "limit_key" in jobs.columns:
+        return {name: jobs[name].to_list() for name in names}
+    values: dict[str, list[Any]] = {"family": families, "profile": [None] * jobs.height}
+    for name in names:
+        if name == "limit_key":
+            values[name] = whole_numbers(jobs["time_limit_s"].to_list())
+        elif name not in values:
+            column = stand_in.get(name, SIZES[name][0]) if name in SIZES else name
+            values[name] = jobs[column].to_list()
+    return values
+
+
+def whole_numbers(values: Sequence[float | None]) -> list[int | None]:
+    """The nearest whole number of each; None where there is none."""
+    return [None if value is None or not math.isfinite(value) else round(value) for value in values]
 
 
 def families_of_few(jobs: pl.DataFrame) -> list[str | None] | None:
@@ -159,16 +182,25 @@ def key(space: Space) -> pl.Expr:
     return pl.when(known).then(pl.concat_str(parts)).alias(space.name)
 
 
-def keys_of_few(jobs: pl.DataFrame) -> Iterator[list[str | None]]:
-    """The keys of each job, one per space, as `key` makes them: for a few jobs in a sixth of the time."""
-    for row in zip(*(jobs[column].to_list() for column in _KEY_COLUMNS), strict=True):
+def key_columns(spaces: tuple[Space, ...] = SPACES) -> tuple[str, ...]:
+    """The columns that the keys of these spaces are made of."""
+    return _layout(spaces)[0]
+
+
+def keys_of_few(columns: Mapping[str, Sequence[object]], spaces: tuple[Space, ...] = SPACES) -> Iterator[list[str | None]]:
+    """The keys of each job, one per space, as `key` makes them: for a few jobs in a sixth of the time.
+
+    `columns` holds the values of `key_columns`, whole numbers and texts.
+    """
+    names, layout = _layout(spaces)
+    for row in zip(*(columns[name] for name in names), strict=True):
         parts = ["-" if value is None else f"{len(str(value).encode())}:{value}" for value in row]
         yield [
             "".join([parts[place] for place in places])
             if all(row[place] is not None for place in needs_all)
             and (not needs_any or any(row[place] is not None for place in needs_any))
             else None
-            for places, needs_all, needs_any in _PLACES
+            for places, needs_all, needs_any in layout
         ]
 
 
@@ -179,8 +211,11 @@ def _needs(space: Space) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return essential, () if essential else sizes
 
 
-_KEY_COLUMNS: Final = tuple(dict.fromkeys(column for space in SPACES for column in space.columns))
-_PLACES: Final = tuple(
-    tuple(tuple(_KEY_COLUMNS.index(column) for column in columns) for columns in (space.columns, *_needs(space)))
-    for space in SPACES
-)
+@cache
+def _layout(spaces: tuple[Space, ...]) -> tuple[tuple[str, ...], tuple[tuple[tuple[int, ...], ...], ...]]:
+    """The columns of some spaces; of each space the places of its columns, of those it needs, and of those it needs one of."""
+    names = tuple(dict.fromkeys(column for space in spaces for column in space.columns))
+    places = (
+        tuple(tuple(names.index(column) for column in columns) for columns in (space.columns, *_needs(space))) for space in spaces
+    )
+    return names, tuple(places)

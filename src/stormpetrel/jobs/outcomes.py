@@ -7,6 +7,7 @@ has an outcome of its own, which is neither success nor failure and no class of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import polars as pl
@@ -54,6 +55,7 @@ def failed(failure_states: Iterable[str] = DEFAULT_FAILURE_STATES, dropped_state
     return pl.when(counts).then(pl.col("state").is_in(sorted(failure_states))).alias("failed")
 
 
+@cache
 def outcome() -> pl.Expr:
     """The outcome of a job: null while it has none. A failed job that had used up its time limit is a time-out.
 
@@ -78,6 +80,7 @@ def never_started_text(job: Mapping[str, Any]) -> str:
     )
 
 
+@cache
 def reached_limit() -> pl.Expr:
     """Whether a job ran for as long as it was allowed to."""
     return (pl.col("time_limit_s") > 0) & (pl.col("elapsed_s") >= LIMIT_REACHED * pl.col("time_limit_s"))

@@ -66,7 +66,7 @@ def carry_history(site: Site, predictor: JobPredictor, *, until: datetime, fewes
 
     What has to be swept for it is kept for the next who asks, where the site can be written.
     """
-    wanted = (until - LAG).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    wanted = cut_before(until)
     identity = _identity(predictor)
     held = newest = _read(site, identity)
     files = site.jobs.table.files()  # before any row is read
@@ -91,10 +91,15 @@ def carry_history(site: Site, predictor: JobPredictor, *, until: datetime, fewes
     return wanted
 
 
+def cut_before(now: datetime) -> datetime:
+    """Midnight (UTC) two to three days ago: what was known then changes rarely."""
+    return (now - LAG).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def unsettled(site: Site, cut: datetime | None, *, until: datetime) -> pl.DataFrame:
     """The jobs submitted up to `until` of which anything may have happened since the cut; all where there is none."""
     rows = site.jobs.read_jobs(until=until + timedelta(microseconds=1)).select(COLUMNS)
-    return rows.filter(_open_at(cut)).collect() if cut is not None else rows.collect()
+    return rows.filter(open_at(cut)).collect() if cut is not None else rows.collect()
 
 
 def pieces(site: Site, since: datetime | None, until: datetime) -> Iterator[tuple[pl.DataFrame, datetime]]:
@@ -136,7 +141,8 @@ def _advance(predictor: JobPredictor, jobs: pl.DataFrame, *, since: datetime | N
     predictor.history.advance(predictor.profiled(jobs), done, since=-np.inf, until=float(last))
 
 
-def _open_at(cut: datetime) -> pl.Expr:
+def open_at(cut: datetime) -> pl.Expr:
+    """Whether anything may have happened to a job since the cut."""
     later = [pl.col(name) >= cut for name in ("submit_time", "start_time", "end_time")]
     return pl.any_horizontal(*later, pl.col("end_time").is_null()).fill_null(True)
 
@@ -166,10 +172,10 @@ def _identity(predictor: JobPredictor) -> dict[str, Any]:
 
 def _is_current(site: Site, held: _Snapshot, identity: Mapping[str, Any], predictor: JobPredictor) -> bool:
     """Whether the rows of the table still say about the time before the cut what they said then."""
-    now = {_name(site, path): path for path in site.jobs.table.files()}
+    now = {file_name(site, path): path for path in site.jobs.table.files()}
     gone = [held.files[name] for name in held.files if name not in now]
     fresh = _digests(site, [path for name, path in now.items() if name not in held.files], held.cut, predictor)
-    if _total(gone) != _total(fresh.values()):
+    if total(gone) != total(fresh.values()):
         return False
     if gone or fresh:  # the next who asks need not look at these again
         files = {name: digest for name, digest in held.files.items() if name in now} | fresh
@@ -192,18 +198,20 @@ def _digests(site: Site, files: Iterable[Path], cut: datetime, predictor: JobPre
             end_time=pl.when(pl.Series(ended)).then("end_time"),
             **{name: pl.when(pl.Series(ended)).then(name) for name in _OF_END},
         )  # fmt: skip
-        digests[_name(site, path)] = rows.height, int(view.hash_rows(_SEED).to_numpy().sum(dtype=np.uint64))
+        digests[file_name(site, path)] = rows.height, int(view.hash_rows(_SEED).to_numpy().sum(dtype=np.uint64))
     return digests
 
 
-def _total(digests: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def total(digests: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The number of rows and the sum of the hashes of several files."""
     rows, hashes = 0, 0
     for count, number in digests:
         rows, hashes = rows + count, (hashes + number) % (1 << 64)
     return rows, hashes
 
 
-def _name(site: Site, path: Path) -> str:
+def file_name(site: Site, path: Path) -> str:
+    """How a record names a file of the job table."""
     return path.relative_to(site.jobs.table.path).as_posix()
 
 
@@ -246,8 +254,8 @@ def _write(site: Site, identity: Mapping[str, Any], predictor: JobPredictor, cut
     with suppress(OSError, pl.exceptions.PolarsError):
         files = _digests(site, swept, cut, predictor)
         now = _digests(site, [path for path in site.jobs.table.files() if path not in set(swept)], cut, predictor)
-        there = {_name(site, path) for path in site.jobs.table.files()}
-        if _total(digest for name, digest in files.items() if name not in there) != _total(now.values()):
+        there = {file_name(site, path) for path in site.jobs.table.files()}
+        if total(digest for name, digest in files.items() if name not in there) != total(now.values()):
             return
         files = {name: digest for name, digest in (files | now).items() if name in there}
         site.snapshots.mkdir(mode=0o700, exist_ok=True)

@@ -18,6 +18,7 @@ import polars as pl
 from stormpetrel import __version__
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelError, NotEnoughJobsError
+from stormpetrel.jobs.advice.outlook import follow_from
 from stormpetrel.jobs.groups import GroupLimits
 from stormpetrel.jobs.keys import SIZE_COLUMNS
 from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
@@ -45,6 +46,7 @@ from stormpetrel.lifecycle.contests.decision import Stopwatch
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, operator
 from stormpetrel.lifecycle.history_snapshot import carry_history, recall_history
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
+from stormpetrel.lifecycle.outlook_snapshot import site_past
 from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.lifecycle.training_pieces import is_large, label_site
 from stormpetrel.records.model_families import ModelFamily
@@ -91,7 +93,7 @@ def limits_of(section: JobsSection) -> GroupLimits:
 
 FAMILY: Final = ModelFamily.JOBS
 PROFILES: Final = "jobs-profiles"
-NEEDS: Final = {resource: f"jobs-needs-{resource}" for resource in RESOURCES}
+NEEDS: Final = {resource: f"jobs-needs-{resource.replace('_', '-')}" for resource in RESOURCES}
 WAIT: Final = "jobs-wait"
 OUTLOOK: Final = (*NEEDS.values(), WAIT)  # what jobs will need and how long they will wait
 
@@ -143,6 +145,7 @@ def train_job_models(
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
     progress("snapshot of the history")
     carry_history(site, load_models(site), until=until)  # `check`, `watch` and `serve` begin with it
+    carry_outlook(site, until=until)
     trained = _names(able) - set(OUTLOOK)
     return [model for model in JOBS.in_order(training) if model.name in trained]
 
@@ -291,6 +294,13 @@ def _load_outlook(site: Site, entries: Mapping[str, ModelVersion]) -> TrainedOut
     folders = {name: site.models.verified_folder(name, entries[name].version) for name in OUTLOOK if name in entries}
     needs = {resource: NeedsModel.load(folders[name]) for resource, name in NEEDS.items() if name in folders}
     return TrainedOutlook(needs, WaitModel.load(folders[WAIT]) if WAIT in folders else None)
+
+
+def carry_outlook(site: Site, *, until: datetime) -> None:
+    """Keep the past of the outlook for whoever asks next, where models of needs and waits are in use."""
+    trained = load_outlook(site)
+    if trained.needs or trained.wait is not None:
+        site_past(site, trained.needs, follow_from(trained.wait, until), now=until)
 
 
 def load_predictor(site: Site, *, now: datetime, moments: Collection[Moment] | None = None, few: bool = False) -> JobPredictor:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.private_files import write_private
@@ -29,13 +30,21 @@ def write_frames(site: Site, name: str, identity: Mapping[str, Any], frames: Map
     """Keep frames under a name; a site that cannot be written does without."""
     if site.read_only:
         return
-    parts = {_IDENTITY: json.dumps(identity, sort_keys=True).encode()}
+    parts = {}
     for part, frame in frames.items():
         content = io.BytesIO()
         frame.write_ipc(content)
-        parts[part] = content.getvalue()
+        parts[part] = np.frombuffer(content.getvalue(), np.uint8)
+    write_arrays(site, name, identity, parts)
+
+
+def write_arrays(site: Site, name: str, identity: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Keep arrays under a name; a site that cannot be written does without."""
+    if site.read_only:
+        return
+    own = np.frombuffer(json.dumps(identity, sort_keys=True).encode(), np.uint8)
     whole = io.BytesIO()
-    np.savez(whole, allow_pickle=False, **{part: np.frombuffer(content, np.uint8) for part, content in parts.items()})
+    np.savez(whole, allow_pickle=False, **{_IDENTITY: own, **arrays})
     with suppress(OSError):
         site.snapshots.mkdir(mode=0o700, exist_ok=True)
         write_private(site.snapshots / name, hashlib.sha256(whole.getvalue()).digest() + whole.getvalue())
@@ -43,6 +52,12 @@ def write_frames(site: Site, name: str, identity: Mapping[str, Any], frames: Map
 
 def read_frames(site: Site, name: str, identity: Mapping[str, Any]) -> dict[str, pl.DataFrame] | None:
     """The frames that were kept under a name; None where there are none, or damaged ones, or of another identity."""
+    arrays = read_arrays(site, name, identity)
+    return arrays and {part: pl.read_ipc(io.BytesIO(array.tobytes())) for part, array in arrays.items()}
+
+
+def read_arrays(site: Site, name: str, identity: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
+    """The arrays that were kept under a name; None where there are none, or damaged ones, or of another identity."""
     try:
         content = (site.snapshots / name).read_bytes()
     except OSError:
@@ -52,7 +67,7 @@ def read_frames(site: Site, name: str, identity: Mapping[str, Any]) -> dict[str,
     with np.load(io.BytesIO(content[_DIGEST:]), allow_pickle=False) as stored:
         if stored[_IDENTITY].tobytes() != json.dumps(identity, sort_keys=True).encode():
             return None
-        return {part: pl.read_ipc(io.BytesIO(stored[part].tobytes())) for part in stored.files if part != _IDENTITY}
+        return {part: stored[part] for part in stored.files if part != _IDENTITY}
 
 
 def code_digest(modules: Iterable[ModuleType]) -> str:

@@ -23,7 +23,7 @@ from stormpetrel.lifecycle.contests.workloads import contest_workloads
 from stormpetrel.lifecycle.families import retrain_outdated
 from stormpetrel.lifecycle.frozen_spans import halting_incident
 from stormpetrel.lifecycle.history_snapshot import carry_history
-from stormpetrel.lifecycle.job_models import load_models
+from stormpetrel.lifecycle.job_models import carry_outlook, load_models
 from stormpetrel.lifecycle.retraining import Retrained, retrain
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.outages import Outage
@@ -67,6 +67,7 @@ def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
     compacted = tuple(compact(site))
     with suppress(ModelError):  # where there is none, nobody needs a history
         carry_history(site, load_models(site), until=site.now())
+        carry_outlook(site, until=site.now())
     return Nightly(jobs, tuple(families), tuple(outdated), shadows, deleted, pruned, compacted, reconciled)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeVar
 
 import polars as pl
@@ -180,6 +181,7 @@ def quality_of(flags: pl.DataFrame) -> pl.Series:
     return flags.select(pl.when(text != "").then(text).alias(QUALITY)).to_series()
 
 
+@cache
 def doubted(column: str) -> pl.Expr:
     """Whether a rule doubts a column of a row."""
     names = [rule.name for rule in RULES if column in rule.doubts]
@@ -193,6 +195,8 @@ def has_any(names: Collection[str]) -> pl.Expr:
 
 def trusted(jobs: Frame) -> Frame:
     """The same jobs without the values that a rule doubts: what advice may build on."""
+    if isinstance(jobs, pl.DataFrame) and QUALITY in jobs.columns and jobs[QUALITY].null_count() == jobs.height:
+        return jobs  # no rule met any of them
     columns = jobs.collect_schema().names()
     concerned = [name for name in DOUBTED if name in columns]
     return jobs.with_columns(pl.when(~doubted(name)).then(pl.col(name)).alias(name) for name in concerned)

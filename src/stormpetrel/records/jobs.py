@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
 import polars as pl
@@ -90,6 +91,8 @@ VALUE_COLUMNS: Final = (
     Column("alloc_tres", pl.String, "trackable resources allocated"),
     Column("extra", pl.Map(pl.String, pl.String), "every other field the source had"),
     Column("source", pl.String, "format the row came in"),
+    Column("busy_gpus", pl.Float64, "GPUs that were busy at most, in any sample (gpuutil ÷ 100); null where nobody measured it"),
+    Column("gpu_mem_bytes", pl.Int64, "memory of GPUs used at most, in any sample; null where nobody measured it"),
 )
 
 # What is said about a row rather than by its source.
@@ -126,6 +129,7 @@ FROM_STEPS: Final = (
 )
 
 
+@cache
 def never_started() -> pl.Expr:
     """Whether a job was over before it ran: no start, no run time, and an end that needs neither.
 

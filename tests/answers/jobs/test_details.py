@@ -7,14 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from stormpetrel.answers.jobs.details import find_jobs, job_details
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.overview.overview import TableFilter, TableQuery
+from stormpetrel.answers.overview.overview import Overview, TableFilter, TableQuery
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, NotThereError, UsageError
+from stormpetrel.jobs.advice import kinds
 from stormpetrel.jobs.advice.advice import advise, next_request
 from stormpetrel.records.jobs import JobRef
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
@@ -118,14 +120,44 @@ def odd_requests(jobs: pl.DataFrame) -> pl.DataFrame:
 
 def test_advice_from_part_of_the_past_is_that_from_all_of_it(live):
     whole = live.site.jobs.read_jobs().collect()
-    kinds = set()
+    names = set()
     for request in odd_requests(whole).iter_slices(1):
         part = live.past(request).collect()
         expected = advise(request, whole, now=NOW)
         assert advise(request, part, now=NOW) == expected
         assert next_request(request, part, now=NOW) == next_request(request, whole, now=NOW)
-        kinds |= {advice.kind for advice in expected}
-    assert len(kinds) >= 3
+        names |= {advice.kind for advice in expected}
+    assert len(names) >= 3
+
+
+def test_the_kind_found_by_row_numbers_is_that_of_all_jobs(live):
+    whole = live.site.jobs.read_jobs().collect()
+    names = set()
+    for request in odd_requests(whole).iter_slices(1):
+        for now in (NOW, request["submit_time"].item()):
+            expected = kinds.find_kind(request, whole, now=now)
+            kind, limits = live.overview.comparable(request, now=now)
+            assert kind.name == expected.name
+            assert_frame_equal(kind.jobs.select(expected.jobs.columns), expected.jobs)
+            assert_frame_equal(kind.relatives.select(expected.relatives.columns), expected.relatives)
+            assert limits == kinds.longest_limits(whole, now=NOW)
+            names.add(kind.name)
+    assert len(names) >= 4
+
+
+def test_the_kind_is_the_same_where_only_the_latest_jobs_are_looked_through(live, monkeypatch):
+    whole = live.site.jobs.read_jobs().collect()
+    monkeypatch.setattr(kinds, "OWN_CONSIDERED", 12)
+    monkeypatch.setattr(kinds, "OTHERS_CONSIDERED", 20)
+    monkeypatch.setattr("stormpetrel.answers.overview.comparable._MOST_ENDS", 30)
+    fresh = Overview()
+    fresh.refresh(live.site)
+    for request in odd_requests(whole).gather_every(2).iter_slices(1):
+        for now in (NOW, request["submit_time"].item()):
+            expected = kinds.find_kind(request, whole, now=now)
+            kind, _ = fresh.comparable(request, now=now)
+            assert kind.name == expected.name
+            assert_frame_equal(kind.jobs.select(expected.jobs.columns), expected.jobs)
 
 
 def test_the_profile_stands_beside_jobs_of_the_same_kind(live):

@@ -15,7 +15,7 @@ import polars as pl
 
 from stormpetrel.answers.schemas.predictions import NeedOutlook, WaitOutlook
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs.advice.outlook import JobOutlook
+from stormpetrel.jobs.advice.outlook import JobOutlook, OneOutlook, follow_from
 from stormpetrel.jobs.advice.prescription import Prescribed, prescribe, with_effects
 from stormpetrel.jobs.moments import Moment
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from stormpetrel.jobs.advice.advice import Advice, RiskOf
     from stormpetrel.store.site import Site
 
-MOST_PAST: Final = 200_000  # jobs, the latest: what an outlook remembers
 MEMORY_MARGIN: Final = 50  # per cent above what it uses: the limit is moved once, and memory may still grow
 _SHORTEST_DELAY_MIN: Final = 10
 
@@ -42,8 +41,8 @@ class OutlookAnswer:
 
 def site_outlook(site: Site, now: datetime) -> JobOutlook | None:
     """The outlook over a site's latest jobs as they were known at `now`; None where no models of it are in use."""
-    from stormpetrel.jobs.predictor import known_by
     from stormpetrel.lifecycle.job_models import load_outlook
+    from stormpetrel.lifecycle.outlook_snapshot import site_past
 
     try:
         trained = load_outlook(site)
@@ -51,10 +50,8 @@ def site_outlook(site: Site, now: datetime) -> JobOutlook | None:
         return None  # `models list` and `doctor` say what is wrong with it; everything else is answered without
     if not trained.needs and trained.wait is None:
         return None
-    jobs = site.jobs.read_jobs(until=now)
-    since = jobs.select(pl.col("submit_time").top_k(MOST_PAST).min()).collect().item()
-    past = known_by(jobs.filter(pl.col("submit_time") >= since).collect(), now)
-    return JobOutlook(trained.needs, trained.wait, past.sort("submit_time").tail(MOST_PAST), now=now)
+    past = site_past(site, trained.needs, follow_from(trained.wait, now), now=now)
+    return JobOutlook(trained.needs, trained.wait, past, now=now)
 
 
 class RiskNow:
@@ -94,6 +91,7 @@ def with_outlook(
 
     `prescribed` is what past jobs say: their advice, their kind, and whether the job is flagged.
     """
+    outlook = None if outlook is None else OneOutlook(outlook)
     pieces, notes = prescribe(job, outlook, prescribed)
     needs_risk = any(piece.proposed is not None and piece.risk_before is None for piece in pieces)
     pieces = with_effects(pieces, job, outlook, risk.risk_of() if needs_risk else None)
@@ -110,6 +108,7 @@ def with_outlook(
             group=need.group,
         )
         for name, need in outlook.needs(job).items()
+        if need.is_known
     }
     wait = outlook.wait(job)
     start = None if wait is None else WaitOutlook(p50_s=wait.p50_s, p90_s=wait.p90_s, waited_s=wait.waited_s, reason=wait.reason)

@@ -73,6 +73,11 @@ class _Words:
         self._keys: dict[int, Keys] = {}
 
     @cached_property
+    def number(self) -> dict[str, int]:
+        """The code of each word."""
+        return {word: code for code, word in enumerate(self.words)}
+
+    @cached_property
     def small(self) -> pl.Series:
         """The words in small letters."""
         return self.words.str.to_lowercase()

@@ -21,6 +21,7 @@ import polars as pl
 
 from stormpetrel.answers.jobs.past_jobs import longest_limits, past_of
 from stormpetrel.answers.overview.column_index import STANDS_FOR, ColumnIndex, Keys, Mask, Rows, page_of, sort_keys
+from stormpetrel.answers.overview.comparable import Comparable, MonthOfEnds
 from stormpetrel.answers.overview.month import (
     JOB_COLUMNS,
     MONTH_SCHEMA,
@@ -35,6 +36,8 @@ from stormpetrel.answers.overview.month import (
 from stormpetrel.answers.overview.query import TableFilter, TablePage, TableQuery
 from stormpetrel.answers.viewer import READ, WRITE, Viewer
 from stormpetrel.errors import NotThereError, UsageError
+from stormpetrel.jobs.advice import kinds
+from stormpetrel.jobs.advice.kinds import Kind
 from stormpetrel.records.cluster import Cluster
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, JobRef, ref_text
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
@@ -58,6 +61,7 @@ class _Month:
     frame: pl.DataFrame
     longest: pl.DataFrame
     index: ColumnIndex
+    ends: MonthOfEnds
     cluster: Cluster | None = None  # as it was when the waiting jobs were worded
     has_waiting: bool = False
 
@@ -72,6 +76,9 @@ class _Snapshot:
 
     months: Mapping[str, _Month] = field(default_factory=dict)
     frame: pl.DataFrame = field(default_factory=lambda: NO_ROWS)
+    longest: pl.DataFrame = field(default_factory=lambda: NO_ROWS)  # of each month and partition, the job with the longest limit
+    limits: dict[str, float] = field(default_factory=dict)  # the longest of each partition, in seconds
+    comparable: Comparable = field(default_factory=lambda: Comparable([]))
 
     @property
     def jobs(self) -> Files:
@@ -97,9 +104,7 @@ class Overview:
     def take(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Replace months (`2026-11`) by frames that `month_frame` has returned; the other months stay."""
         nothing = frozenset[Path]()
-        taken = {
-            name: _Month(nothing, nothing, frame, longest_limits(frame), ColumnIndex(frame)) for name, frame in frames.items()
-        }
+        taken = {name: _month(nothing, nothing, frame) for name, frame in frames.items()}
         self._now = _snapshot({**self._now.months, **taken})
 
     def refresh(self, site: Site, *, most: int | None = None) -> bool:
@@ -119,6 +124,8 @@ class Overview:
                 break
             known, files = self._now.months.get(name), (jobs[name], predictions.get(name, frozenset()))
             months[name] = known if known is not None and known.is_of(*files, cluster) else self._read(site, *files, cluster)
+            if known is not None and known.ends.is_used and months[name] is not known:
+                months[name].ends.prepare()  # here, and not within the next request
         if months.keys() == self._now.months.keys() and all(month is self._now.months[name] for name, month in months.items()):
             return False
         self._now = _snapshot(months)
@@ -131,7 +138,7 @@ class Overview:
         states = site.settings.jobs
         frame = month_frame(job_rows, prediction_rows, states.failure_states, states.dropped_states, cluster)
         has_waiting = frame["waiting"].null_count() < frame.height
-        return _Month(jobs, predictions, frame, longest_limits(frame), ColumnIndex(frame), cluster, has_waiting)
+        return _month(jobs, predictions, frame, cluster, has_waiting)
 
     def rows(self, viewer: Viewer) -> pl.LazyFrame:
         """Return the rows that a viewer may see, with `ref`, the latest submission first."""
@@ -171,7 +178,15 @@ class Overview:
         snapshot = self._now
         own = self.rows_of(request["user"].item()) if own is None else own
         needed = past_of(request, own, snapshot.frame, now=now)
-        return pl.concat([needed, *(month.longest for month in snapshot.months.values())])
+        return pl.concat([needed, snapshot.longest])
+
+    def comparable(self, request: pl.DataFrame, *, now: datetime) -> tuple[Kind, dict[str, float]]:
+        """Return the kind of past jobs that a request (one row) is compared with, and the longest time limit of each partition.
+
+        With both, advice says the same as with all jobs.
+        """
+        snapshot = self._now
+        return snapshot.comparable.kind(request, now=now), snapshot.limits
 
     def whole_rows(self, site: Site, chosen: pl.DataFrame) -> pl.DataFrame:
         """Return the job rows of some rows of the overview, with every column of the table."""
@@ -187,8 +202,22 @@ def not_there(ref: JobRef) -> NotThereError:
     return NotThereError(f"There is no job {ref.job} that you may see.", hint="Look for it in the table of jobs.")
 
 
+def _month(
+    jobs: frozenset[Path],
+    predictions: frozenset[Path],
+    frame: pl.DataFrame,
+    cluster: Cluster | None = None,
+    has_waiting: bool = False,
+) -> _Month:
+    index = ColumnIndex(frame)
+    return _Month(jobs, predictions, frame, longest_limits(frame), index, MonthOfEnds(frame, index), cluster, has_waiting)
+
+
 def _snapshot(months: Mapping[str, _Month]) -> _Snapshot:
-    return _Snapshot(months, pl.concat([NO_ROWS, *(month.frame for month in months.values())], rechunk=False))
+    frame = pl.concat([NO_ROWS, *(month.frame for month in months.values())], rechunk=False)
+    longest = pl.concat([NO_ROWS, *(month.longest for month in months.values())])
+    limits = kinds.longest_limits(longest, now=datetime.max.replace(tzinfo=UTC))
+    return _Snapshot(months, frame, longest, limits, Comparable([month.ends for month in months.values()]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Body, Path, Query, Request
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response
 from stormpetrel_client.render import short_lines
 
@@ -36,6 +35,7 @@ from stormpetrel.answers.schemas.predictions import (
 from stormpetrel.answers.site.ingest import take_job_documents
 from stormpetrel.faces.api.batching import Batcher
 from stormpetrel.faces.api.endpoint import Acting, Ingesting, Predicting, Reader, errors, json_response
+from stormpetrel.faces.api.turns import Turns
 from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
@@ -128,6 +128,11 @@ def job_router(live: LiveSite) -> APIRouter:
     return api
 
 
+def _nobody_waits() -> Response:
+    """What is sent to a client that has hung up; the number is nginx's."""
+    return Response(status_code=499)
+
+
 def _next(request: Request, page: int) -> str:
     """The query of the next page; relative, so that it holds behind any proxy."""
     kept = [(name, value) for name, value in request.query_params.multi_items() if name != "page"]
@@ -143,6 +148,7 @@ class PredictQuestion(Question):
 def predict_router(live: LiveSite) -> APIRouter:
     """The endpoints that judge requests."""
     api = APIRouter(prefix="/predict", tags=["predict"])
+    turns = Turns()
     plain: Batcher[PredictionRequest, Prediction] = Batcher(lambda requests: predictions(live, requests))
     # Reasons take longer than all the rest: who wants none is not to wait for those who do.
     explained: Batcher[PredictionRequest, Prediction] = Batcher(
@@ -173,9 +179,10 @@ def predict_router(live: LiveSite) -> APIRouter:
         response_model=ScriptAnswer,
         responses=_ERRORS,
     )
-    async def predict_script(viewer: Predicting, script: ScriptRequest) -> Response:
+    async def predict_script(viewer: Predicting, script: ScriptRequest, request: Request) -> Response:
         """Judge a job script before it is submitted, and say what to ask for instead. The script is read, never run."""
-        return json_response(await run_in_threadpool(check_script, live, viewer, script))
+        answer = await turns.take(request, check_script, live, viewer, script)
+        return _nobody_waits() if answer is None else json_response(answer)
 
     @api.post(
         "/submit",
@@ -184,9 +191,12 @@ def predict_router(live: LiveSite) -> APIRouter:
         response_model=None,
         responses={**_ERRORS, 200: {"content": {"text/plain": {}}}},
     )
-    async def predict_submit(viewer: Predicting, submitted: SubmitRequest) -> Response:
+    async def predict_submit(viewer: Predicting, submitted: SubmitRequest, request: Request) -> Response:
         """Judge a job as sbatch submits it: `silent`, `show` or `refuse` on the first line, then what to print."""
-        verdict, answer = await run_in_threadpool(check_submission, live, viewer, submitted)
+        checked = await turns.take(request, check_submission, live, viewer, submitted)
+        if checked is None:
+            return _nobody_waits()
+        verdict, answer = checked
         lines = [] if verdict == "silent" else short_lines(answer.model_dump(mode="json"))
         return PlainTextResponse("".join(f"{line}\n" for line in (verdict, *lines)))
 

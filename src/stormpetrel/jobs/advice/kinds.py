@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from math import comb
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.keys import families_of_few, family
 from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, outcome
 from stormpetrel.records.arrays import Flags, Floats
 from stormpetrel.records.doubts import trusted
@@ -42,10 +43,10 @@ _UNLIKELY: Final = 0.01
 OWN_CONSIDERED: Final = 5_000
 OTHERS_CONSIDERED: Final = 20_000
 _FAMILY_COLUMNS: Final = ("job_name", "script_path", "work_dir", "extra")
-_COLUMNS: Final = (
+COLUMNS: Final = (
     *KEY, *_FAMILY_COLUMNS, "user", "partition", "qos", "start_time", "end_time", "state", "exit_code", "exit_signal",
     "failed_step_exit_code", "failed_step_exit_signal", "time_limit_s", "elapsed_s", "req_cpus", "cpus", "req_nodes", "nodes",
-    "req_gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes", "cpu_time_s", "quality",
+    "req_gpus", "gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes", "cpu_time_s", "busy_gpus", "quality",
 )  # fmt: skip
 _SIGKILL: Final = 9
 _KILLED_EXIT_CODE: Final = 128 + _SIGKILL
@@ -152,7 +153,14 @@ def ended_before(past: pl.DataFrame | pl.LazyFrame, now: datetime) -> pl.LazyFra
 
 def prepared_request(request: pl.DataFrame) -> Row:
     """A request as a plain row, with its family and its size."""
-    return trusted(request.select(*_COLUMNS)).with_columns(family(), *_size()).row(0, named=True)
+    few = families_of_few(request)
+    if few is None or request["quality"].item() is not None:
+        return trusted(request.select(*COLUMNS)).with_columns(family(), *_size()).row(0, named=True)
+    row = {name: request[name].item() for name in COLUMNS}  # a query takes ten times as long
+    memory = next((value for value in (row["req_mem_bytes"], row["mem_bytes"]) if value is not None and value > 0), None)
+    sizes = ((row[f"req_{name}"], row[name]) for name in ("cpus", "nodes"))
+    cpus, nodes = (allocated if requested is None else requested for requested, allocated in sizes)
+    return {**row, "family": few[0], "size_cpus": cpus, "size_nodes": nodes, "asked_mem": memory}
 
 
 def prepared(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -162,13 +170,14 @@ def prepared(jobs: pl.DataFrame) -> pl.DataFrame:
     """
     verdict = pl.when(probably_out_of_memory()).then(pl.lit("OUT_OF_MEMORY")).otherwise(outcome())
     return (
-        trusted(jobs.select(*_COLUMNS))
+        trusted(jobs.select(*COLUMNS))
         .with_columns(family(), verdict.alias("outcome"), *_size())
         .filter((pl.col("outcome") != NEVER_STARTED).fill_null(False))
         .sort("end_time", "job_id", descending=True, nulls_last=True)
     )
 
 
+@cache
 def probably_out_of_memory() -> pl.Expr:
     """Whether a job that is recorded as FAILED was killed with its memory full, short of its time limit."""
     killed = (
@@ -181,6 +190,7 @@ def probably_out_of_memory() -> pl.Expr:
     return ((outcome() == "FAILED") & killed & full).fill_null(False)
 
 
+@cache
 def requested_memory() -> pl.Expr:
     """Memory of the whole job in bytes; null for 0, which asks Slurm for whatever the node has."""
     known = [pl.when(pl.col(name) > 0).then(pl.col(name)) for name in ("req_mem_bytes", "mem_bytes")]
@@ -241,6 +251,11 @@ def same_size(jobs: pl.DataFrame, row: Row) -> pl.DataFrame:
     return same_nodes(jobs, row).filter(pl.col("size_cpus").eq_missing(row["size_cpus"]))
 
 
+def of_size(jobs: pl.DataFrame, row: Row) -> pl.DataFrame:
+    """The jobs of a request's size, a missing one included."""
+    return jobs.filter(_same_size(row))
+
+
 def same_nodes(jobs: pl.DataFrame, row: Row) -> pl.DataFrame:
     """The jobs on as many nodes: memory is that of the whole job, so others cannot be compared."""
     return jobs.filter(pl.col("size_nodes").eq_missing(row["size_nodes"]))
@@ -263,26 +278,31 @@ def _chance(place: BetterPlace) -> float:
 def _kinds(row: Row, ended: pl.LazyFrame) -> Iterator[Kind]:
     """The kinds from the narrowest to the widest, each looked up only when the ones before it did not do."""
     # Collected first: whether a job ran is asked of the user's own jobs, not of all.
-    of_user = ended.filter(pl.col("user") == pl.lit(row["user"])).select(*_COLUMNS).collect()
+    of_user = ended.filter(pl.col("user") == pl.lit(row["user"])).select(*COLUMNS).collect()
     own = prepared(_latest(of_user.lazy(), OWN_CONSIDERED))
-    same_size = pl.col("size_cpus").eq_missing(row["size_cpus"]) & pl.col("size_nodes").eq_missing(row["size_nodes"])
+    same_size = _same_size(row)
     same_family = (pl.col("family") == pl.lit(row["family"])).fill_null(False)
     relatives = own.filter(same_family)
     same_name = (pl.col("job_name") == pl.lit(row["job_name"])).fill_null(False)
     namesakes = relatives.filter(same_name)
-    yield _kind(SAME_NAME, namesakes.filter(same_size), namesakes)
-    yield _kind(SAME_SIZE, relatives.filter(same_size), relatives)
-    yield _kind(SAME_APPLICATION, relatives, relatives)
+    yield kind_of(SAME_NAME, namesakes.filter(same_size), namesakes)
+    yield kind_of(SAME_SIZE, relatives.filter(same_size), relatives)
+    yield kind_of(SAME_APPLICATION, relatives, relatives)
     if row["family"] is not None:
         others = ended if row["user"] is None else ended.filter(pl.col("user").ne_missing(row["user"]))
         theirs = prepared(_latest(others, OTHERS_CONSIDERED).filter(family() == row["family"]))
-        yield _kind(OTHER_USERS, theirs, theirs)
+        yield kind_of(OTHER_USERS, theirs, theirs)
     if row["size_cpus"] is not None or row["size_nodes"] is not None:
-        yield _kind(ANY_APPLICATION, own.filter(same_size), own.clear())
+        yield kind_of(ANY_APPLICATION, own.filter(same_size), own.clear())
 
 
-def _kind(name: str, jobs: pl.DataFrame, relatives: pl.DataFrame) -> Kind:
+def kind_of(name: str, jobs: pl.DataFrame, relatives: pl.DataFrame) -> Kind:
+    """A kind out of prepared jobs, the most recent first: as many of them as count."""
     return Kind(name, jobs.head(LAST), relatives.head(4 * LAST))
+
+
+def _same_size(row: Row) -> pl.Expr:
+    return pl.col("size_cpus").eq_missing(row["size_cpus"]) & pl.col("size_nodes").eq_missing(row["size_nodes"])
 
 
 def _latest(ended: pl.LazyFrame, count: int) -> pl.DataFrame:
@@ -291,13 +311,15 @@ def _latest(ended: pl.LazyFrame, count: int) -> pl.DataFrame:
     # One column tells how far back to go: carrying all of them through `top_k` takes four times as long on a million jobs.
     since = ended.select(pl.col("end_time").top_k(count).min()).collect().item()
     recent = ended.filter(pl.col("end_time") >= pl.lit(since, dtype=UTC_TIME))
-    return recent.select(*_COLUMNS).head(2 * count).collect()
+    return recent.select(*COLUMNS).head(2 * count).collect()
 
 
+@cache
 def _size() -> tuple[pl.Expr, ...]:
     return (
         pl.coalesce("req_cpus", "cpus").alias("size_cpus"),
         pl.coalesce("req_nodes", "nodes").alias("size_nodes"),
+        pl.coalesce("req_gpus", "gpus").alias("size_gpus"),
         requested_memory().alias("asked_mem"),
     )
 

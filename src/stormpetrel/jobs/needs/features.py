@@ -49,8 +49,8 @@ def make_features(readings: Matrix, table: UseTable, jobs: pl.DataFrame, resourc
     values[:, :, LEVELS] -= anchor[:, None, None].astype(np.float32)
     if resource == TIME:
         values[:, :, READINGS.index("running_for")] -= anchor[:, None].astype(np.float32)
-    limit = np.log1p(jobs["time_limit_s"].cast(pl.Float64).fill_null(np.nan).to_numpy())
-    hour = jobs["submit_time"].dt.hour().cast(pl.Float64).fill_null(np.nan).to_numpy()
+    limit = np.log1p(jobs["time_limit_s"].to_numpy())  # NaN for null
+    hour = jobs["submit_time"].dt.hour().to_numpy()
     own = np.stack([request - anchor, request, np.log(table.cores), limit, hour, anchor], axis=1)
     return Features(np.concatenate([values.reshape(len(readings), -1), own], axis=1).astype(np.float32), anchor)
 

@@ -107,6 +107,25 @@ def read_use(
 
 
 @njit(cache=True)
+def read_jobs(
+    codes: NDArray[np.int64],
+    now: NDArray[np.float64],
+    used: NDArray[np.float32],
+    shares: NDArray[np.float32],
+    cut_off: NDArray[np.bool_],
+    state: NDArray[np.float64],
+    out: NDArray[np.float32],
+) -> None:
+    """What each space of each job (job, space) says at the job's `now` goes to `out` (job, space × reading)."""
+    for job in range(codes.shape[0]):
+        for space in range(codes.shape[1]):
+            code = codes[job, space]
+            if code >= 0:
+                at = space * N_READINGS
+                read_use(used[code], shares[code], cut_off[code], state[code], now[job], out[job, at : at + N_READINGS])
+
+
+@njit(cache=True)
 def _first_allocation(ordered: NDArray[np.float32]) -> float:
     """The log of the amount that costs least in all: each job gets it once, and the most for each that needs more."""
     size = ordered.size
@@ -145,7 +164,7 @@ def note_end(
     state[LAST_END] = now
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def sweep(
     event_kind: NDArray[np.int8],
     event_job: NDArray[np.int64],

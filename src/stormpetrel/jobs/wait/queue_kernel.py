@@ -86,6 +86,17 @@ def read_queue(waits: NDArray[np.float32], state: Row, now: float, out: NDArray[
 
 
 @njit(cache=True)
+def read_jobs(codes: NDArray[np.int64], now: float, waits: NDArray[np.float32], state: Row, out: NDArray[np.float32]) -> None:
+    """What each space of each job (job, space) says at `now` goes to `out` (job, space × reading)."""
+    for job in range(codes.shape[0]):
+        for space in range(codes.shape[1]):
+            code = codes[job, space]
+            if code >= 0:
+                at = space * N_READINGS
+                read_queue(waits[code], state[code], now, out[job, at : at + N_READINGS])
+
+
+@njit(cache=True)
 def note_submit(state: Row, now: float, cores: float) -> None:
     """A job of this entity was submitted and waits."""
     state[WAITING] += 1.0
@@ -125,7 +136,7 @@ def note_end(state: Row, start: float, cores: float, limit_s: float, run_s: floa
     state[ENDS] -= cores * (start + run_s)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def sweep(
     event_kind: NDArray[np.int8],
     event_job: NDArray[np.int64],
@@ -161,7 +172,7 @@ def sweep(
                 note_end(state[code], start[job], cores[job], limit_s[job], run_s[job])
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def follow_levels(
     submit: NDArray[np.float64],
     wait_s: NDArray[np.float64],
@@ -215,3 +226,13 @@ def quantile_of(steps: NDArray[np.float64], below: NDArray[np.float32], level: f
             return float(before + share * (steps[step] - before))
         previous, before = below[step], steps[step]
     return float(steps[-1])
+
+
+@njit(cache=True)
+def quantiles_of(
+    steps: NDArray[np.float64], below: NDArray[np.float32], levels: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:
+    """The values of distributions at levels: (row, level)."""
+    for row in range(below.shape[0]):
+        for column in range(levels.size):
+            out[row, column] = quantile_of(steps, below[row], levels[column])

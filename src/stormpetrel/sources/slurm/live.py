@@ -24,7 +24,6 @@ from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.sources.contract import Chunk, JobSource, LiveSource
 from stormpetrel.sources.slurm.pending_arrays import split_arrays
-from stormpetrel.sources.slurm.rest import SlurmRest, clusters_of_rest
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.sources.slurm.unfinished import in_one_form
 from stormpetrel.sources.tables.delimited import Layout
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 WANTED: Final = (
     "JobID,JobIDRaw,Cluster,JobName,WorkDir,Comment,SubmitLine,User,UID,Group,GID,Account,Partition,QOS,Submit,Eligible,Start,End,"
     "Elapsed,ExitCode,DerivedExitCode,Timelimit,ReqCPUS,AllocCPUS,ReqNodes,NNodes,ReqMem,MaxRSS,CPUTimeRAW,TotalCPU,UserCPU,"
-    "SystemCPU,TRESUsageInTot,NTasks,Suspended,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,"
+    "SystemCPU,TRESUsageInTot,TRESUsageInMax,NTasks,Suspended,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,"
     "Restarts,Reservation,WCKey,State"
 ).split(",")
 _FIRST_RUN_DAYS: Final = 30
@@ -196,6 +195,7 @@ def _sacct_accounting(slurm: SlurmSection, site: SiteSection) -> Accounting:
 
 
 def _rest_accounting(slurm: SlurmSection, site: SiteSection) -> Accounting:
+    from stormpetrel.sources.slurm.rest import SlurmRest, clusters_of_rest  # an HTTP client takes a tenth of a second
     from stormpetrel.sources.slurm.rest_jobs import RestAccounting
 
     with SlurmRest(slurm) as server:
