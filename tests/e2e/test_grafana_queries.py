@@ -16,9 +16,11 @@ from stormpetrel.records.times import running_clock
 from stormpetrel.simulate.feed import set_clock
 from tests.exporter.made import SLURM, FakeNode
 from tests.parts import Daemon, free_ports, wait_until
+from tests.parts.alarm_findings import finding
 from tests.parts.command_line import start
 from tests.parts.grafana_dashboards import NAMES, label_queries, queries
 from tests.parts.prometheus import RealPrometheus
+from tests.parts.raised_incidents import raise_incidents
 from tests.parts.watched_site import TRAINED, copy_site, move_clock, watched_site_once
 
 pytestmark = pytest.mark.prometheus
@@ -31,6 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]
     folder = tmp_path_factory.mktemp("grafana")
     site = copy_site(watched_site_once(tmp_path_factory), folder / "site", watch={"address": "127.0.0.1:0"})
     move_clock(site, TRAINED + timedelta(hours=20))
+    raise_incidents(site, finding(when=TRAINED + timedelta(hours=19)))  # one is open when the watch begins
     set_clock(site.folder / "feed", running_clock(TRAINED + timedelta(hours=20), speed=600.0))
     site.close()
     node = FakeNode(folder / "node").devices()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.watch.metrics import QUALITY_FIGURES, WatchMetrics
+from tests.builders import make_site
+from tests.parts.alarm_findings import finding
 from tests.parts.grafana_dashboards import FOLDER, NAMES, dashboard, maker, queries
+from tests.parts.raised_incidents import raise_incidents
 
 _SUFFIXES = ("_total", "_bucket", "_sum", "_count")
 SCHEMA = json.loads((Path(__file__).parent / "grafana_schema.json").read_text())
@@ -81,3 +85,18 @@ def test_incidents_are_annotations_of_every_dashboard_and_name_nobody():
     assert len(annotations) == len(NAMES) and {one["expr"] for one in annotations} == {"stormpetrel_incident_open"}
     labels = set(re.findall(r"{{(\w+)}}", " ".join(one["titleFormat"] + one["textFormat"] for one in annotations)))
     assert labels == {"severity", "kind", "incident", "blame"}
+
+
+def test_an_open_incident_is_a_series_that_names_nobody_and_ends_with_it(tmp_path):
+    metrics = WatchMetrics()
+    with make_site(tmp_path / "site") as site:
+        raise_incidents(site, finding(when=datetime.now(UTC) - timedelta(hours=1), users=("ann", "bob")))
+        metrics.note_incidents(site.incidents.list(is_open=True))
+    text = metrics.text().decode()
+    (line,) = re.findall(r"^stormpetrel_incident_open{(.*)} 1.0$", text, re.MULTILINE)
+    assert (
+        set(re.findall(r"(\w+)=", line)) == {"incident", "severity", "kind", "blame"} and "ann" not in line and "bob" not in line
+    )
+    assert sum(map(float, re.findall(r"^stormpetrel_open_incidents{.*} (.*)$", text, re.MULTILINE))) == 1
+    metrics.note_incidents([])
+    assert "stormpetrel_incident_open{" not in metrics.text().decode()
