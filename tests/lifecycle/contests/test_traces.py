@@ -54,6 +54,7 @@ def test_every_challenger_is_judged_on_the_same_windows_as_the_champion(site):
     assert {challenger["name"] for challenger in night.challengers} == {"fast, 1 day", "fast, everything"}
 
 
+@pytest.mark.slow
 def test_challengers_that_workers_train_are_those_of_one_process(site, tmp_path):
     shutil.copytree(site.folder, tmp_path / "apart")
     with open_site(tmp_path / "apart") as apart:
