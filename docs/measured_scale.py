@@ -274,7 +274,7 @@ def _gpu_rows() -> list[tuple[str, str, str]]:
     second, rows = measured["one_second"], []
     for name in ("vanilla", "fast"):
         if name in second:
-            share = second[name]["sliding_share_of_gpu"]
+            share = second[name]["sliding_s"]  # of each second
             what = f"{second['threads']:,} threads through {second['models']} models ({name}) each second"
             rows.append((what, f"{share:.2f} of one {measured['machine']['gpu']}", "measured"))
     return rows
@@ -335,7 +335,7 @@ def _gpu_of_the_plan() -> list[tuple[str, str, str, str, str]]:
     measured = results(_GPU)
     if measured is None:
         return []
-    shares = {name: measured["one_second"][name]["sliding_share_of_gpu"] for name in ("vanilla", "fast")}
+    shares = {name: measured["one_second"][name]["sliding_s"] for name in ("vanilla", "fast")}
     what = " or ".join(f"{share:.2f} ({name})" for name, share in shares.items())
     return [("GPU, only for ten scores of every thread each second", f"{what} of one", "-", "-", "-")]
 
