@@ -274,7 +274,7 @@ def _gpu_rows() -> list[tuple[str, str, str]]:
     second, rows = measured["one_second"], []
     for name in ("vanilla", "fast"):
         if name in second:
-            share = second[name]["sliding_s"]
+            share = second[name]["sliding_s"]  # of each second
             what = f"{second['threads']:,} threads through {second['models']} models ({name}) each second"
             rows.append((what, f"{share:.2f} of one {measured['machine']['gpu']}", "measured"))
     return rows
