@@ -1,4 +1,4 @@
-"""Comparable jobs: the kind of past jobs that a request belongs to, applications by row numbers instead of queries.
+"""Comparable jobs: the kind of past jobs that a request belongs to, looked up by row numbers instead of queries.
 
 months of the overview + request -> Comparable.kind -> Kind, the same as `jobs.advice.kinds.find_kind` finds among all jobs.
 """
