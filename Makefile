@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(VENV)/.ready ## make .venv with Stormpetrel and what its development needs, without torch, SDV and JupyterLab
+setup: $(VENV)/.ready ## make .venv with Stormpetrel and what its development needs, without torch, SDV, JupyterLab and Ray
 
 setup-full: $(VENV)/.ready-full ## the same with them, as CI has it: no test is skipped for want of a package
 

@@ -33,12 +33,12 @@ import polars as pl
 
 from benchmarks.alarm_sites import BadInput, Plan, trace_findings
 from benchmarks.grid_counts import placed_counts
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from stormpetrel.alarms.event_rules import Bucket, event_waves, finding_of_score, finding_of_wave, findings_of_rules
 from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.alarms.job_rules import JobRules
 from stormpetrel.alarms.known_jobs import by_node, known_jobs
-from stormpetrel.engine import Engine, Progress
+from stormpetrel.engine import Progress
 from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.combined import Combined
 from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--traces", action=argparse.BooleanOptionalAction, default=True, help="CPU traces of the clusters' nodes")
     add_workers(parser)
     options = parser.parse_args()
-    engine = Engine(options.workers)
+    engine = engine_of(options)
     cases = [(seed, spec, options.traces) for seed in options.seeds for spec in CLUSTERS]
     clusters = list(engine.map(cluster_incidents, cases, name=lambda case: f"seed {case[0]}, {case[1].nodes} nodes"))
     grids = list(engine.map(grid_incidents, options.seeds, name=lambda seed: f"grid of seed {seed}"))

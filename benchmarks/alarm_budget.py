@@ -15,10 +15,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from benchmarks.alarm_sites import Plan, site_findings
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.engine import Engine, Progress
+from stormpetrel.engine import Progress
 from stormpetrel.records.findings import FindingKind
 from stormpetrel.records.incidents import Incident
 from stormpetrel.simulate.spec import ClusterSpec
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10, 20)))
     add_workers(parser)
     words = parser.parse_args()
-    runs = list(Engine(words.workers).map(run, words.seeds, name=lambda seed: f"seed {seed}"))
+    runs = list(engine_of(words).map(run, words.seeds, name=lambda seed: f"seed {seed}"))
     weeks = JUDGED * len(runs)
     rate = sum(one.pages for one in runs) / weeks
     answer = {

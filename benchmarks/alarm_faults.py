@@ -21,10 +21,10 @@ import polars as pl
 
 from benchmarks.alarm_budget import DAYS, JUDGED, LEARNING, PROMISE, cluster_of
 from benchmarks.alarm_sites import BadInput, Plan, grid_of, site_findings
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.engine import Engine, Progress
+from stormpetrel.engine import Progress
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import JobState
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10, 20)))
     add_workers(parser)
     words = parser.parse_args()
-    runs = list(Engine(words.workers).map(run, words.seeds, name=lambda seed: f"seed {seed}"))
+    runs = list(engine_of(words).map(run, words.seeds, name=lambda seed: f"seed {seed}"))
     answer = {"seeds": words.seeds, **summary(runs)}
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     kept[",".join(map(str, words.seeds))] = {**answer, "runs": runs}

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.alarms.job_rules import JobRules
 from stormpetrel.alarms.known_jobs import by_node, known_jobs, trials
-from stormpetrel.engine import Engine, Progress
+from stormpetrel.engine import Progress
 from stormpetrel.records.findings import FindingKind
 from stormpetrel.records.incidents import Incident
 from stormpetrel.simulate.cluster import simulate
@@ -128,7 +128,7 @@ def main() -> None:
     words = parser.parse_args()
     clusters = [replace(spec, days=7 * words.weeks) for spec in CLUSTERS]
     cases = [(seed, spec, sick) for seed in words.seeds for spec in clusters for sick in (False, True)]
-    runs = list(Engine(words.workers).map(run, cases, name=lambda case: f"seed {case[0]}, {case[1].nodes} nodes"))
+    runs = list(engine_of(words).map(run, cases, name=lambda case: f"seed {case[0]}, {case[1].nodes} nodes"))
     answer = {"seeds": words.seeds, "summary": summary(runs, words.weeks), "runs": [asdict(one) for one in runs]}
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     kept[",".join(map(str, words.seeds)) + ("" if words.weeks == WEEKS else f", {words.weeks} weeks")] = answer

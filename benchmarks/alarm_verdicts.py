@@ -40,11 +40,11 @@ from benchmarks.alarm_faults import (
     storage_trouble,
 )
 from benchmarks.alarm_sites import BadInput, Plan, site_findings
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.alarms.verdict_memory import VerdictMemory
-from stormpetrel.engine import Engine, Progress
+from stormpetrel.engine import Progress
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import ActKind, Incident, IncidentAct, JudgedIncident
 from stormpetrel.records.jobs import ref_text
@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10, 20)))
     add_workers(parser)
     options = parser.parse_args()
-    runs = list(Engine(options.workers).map(run, options.seeds, name=lambda seed: f"seed {seed}"))
+    runs = list(engine_of(options).map(run, options.seeds, name=lambda seed: f"seed {seed}"))
     answer = {"seeds": options.seeds, **summary(runs)}
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     kept[",".join(map(str, options.seeds))] = {**answer, "runs": runs}

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.options import add_workers
-from stormpetrel.engine import Engine, Progress, no_progress
+from benchmarks.options import add_workers, engine_of
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.events.combined import Combined, _Lesson, features_of
 from stormpetrel.events.contract import Scores
 from stormpetrel.events.counts import forecast as forecasts
@@ -53,7 +53,7 @@ def main() -> None:
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     runs: dict[str, dict[str, list[float]]] = {}
-    for seed, found in zip(seeds, Engine(given.workers).map(judged, seeds, name=lambda seed: f"seed {seed}"), strict=True):
+    for seed, found in zip(seeds, engine_of(given).map(judged, seeds, name=lambda seed: f"seed {seed}"), strict=True):
         for name, figures in found.items():
             for figure, value in figures.items():
                 runs.setdefault(name, {}).setdefault(figure, []).append(value)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from stormpetrel.events.evaluation import ALL_NAMES, Run, merged, summary
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.rehearse.event_study import Recipe, StudyPlan, run_study
@@ -43,7 +43,7 @@ def main() -> None:
         tuple(_recipe(name, options) for name in options.datasets.split(",")),
         _seeds(options.seeds),
         tuple(name for name in options.models.split(",") if name),
-        workers=options.workers,
+        engine=engine_of(options),
     )
     began = time.monotonic()
     for some in run_study(plan):

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.options import add_workers
-from stormpetrel.engine import Engine, Progress
+from benchmarks.options import add_workers, engine_of
+from stormpetrel.engine import Progress
 from stormpetrel.events.combined import Combined
 from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.records.events import as_counts
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     seeds = range(options.seeds)
     counted: dict[tuple[str, str], Counter[str]] = {}
-    for outages in Engine(options.workers).map(judged_seed, seeds, name=lambda seed: f"seed {seed}"):
+    for outages in engine_of(options).map(judged_seed, seeds, name=lambda seed: f"seed {seed}"):
         for key, counts in outages:
             counted.setdefault(key, Counter()).update(counts)
     rows = [

@@ -30,7 +30,8 @@ from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_risk_at, label_jobs
 from stormpetrel.learn.metrics import pr_auc, roc_auc
 from stormpetrel.lifecycle.job_telemetry import with_telemetry
-from stormpetrel.lifecycle.trace_models import load_trace_model, score_frame
+from stormpetrel.lifecycle.trace_models import load_trace_model
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.records.traces import IOWAIT, OTHER, USER, Trace
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import cut_windows

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from benchmarks.synth_study import LOGS, read_workload
-from stormpetrel.engine import Engine, cpu_seconds
+from stormpetrel.engine import cpu_seconds
 from stormpetrel.synth.choose import GeneratorMaker
 from stormpetrel.synth.private.generator import MOST_JOBS, MOST_SESSIONS
 from stormpetrel.synth.score.scorecard import evaluate_odd_even, odd_even_split
@@ -45,7 +45,7 @@ def main() -> None:
             if word in there and not options.again:
                 continue
             make, began = GeneratorMaker("private", {"epsilon": NO_NOISE if word == "inf" else float(word)}), cpu_seconds()
-            found = evaluate_odd_even(real, make, range(options.seeds), engine=Engine(options.workers)).as_dict()
+            found = evaluate_odd_even(real, make, range(options.seeds), engine=engine_of(options)).as_dict()
             kept: dict[str, Any] = {name: found[name] for name in KEPT if name in found}
             there[word] = {**kept, "cpu_s": round(cpu_seconds() - began, 1)}
             results["settings"] = {"most_jobs": MOST_JOBS, "most_sessions": MOST_SESSIONS, "unit": "user"}

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.options import add_workers
-from stormpetrel.engine import Engine, Progress
+from benchmarks.options import add_workers, engine_of
+from stormpetrel.engine import Progress
 from stormpetrel.sources.tables.workload_table import read_workload_table
 from stormpetrel.synth.choose import new_generator
 from stormpetrel.synth.contract import Wanted, sample
@@ -48,7 +48,7 @@ def main() -> None:
     names = options.only.split(",") if options.only else known
     runs: list[dict[str, Any]] = []
     tasks = [(seed, name) for seed in range(options.seeds) for name in names]
-    for run in Engine(options.workers).map(Run(real, options.epochs), tasks, name=lambda task: f"seed {task[0]}, {task[1]}"):
+    for run in engine_of(options).map(Run(real, options.epochs), tasks, name=lambda task: f"seed {task[0]}, {task[1]}"):
         runs.append(run)
         print(f"seed {run['seed']} {_line(run['generator'], run)}", flush=True)
         result = {"jobs": real.height, "epochs": options.epochs, "threads": 1, "generators": _means(runs), "runs": runs}

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from benchmarks.thread_forecast import ForecastSettings, TraceForecaster, goes_on, past_and_future, steps_needed
-from stormpetrel.engine import Engine, Progress
+from stormpetrel.engine import Progress
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
@@ -52,7 +52,7 @@ def compared(options: argparse.Namespace, step_s: float) -> dict[str, Any]:
     errors: dict[str, list[dict[str, float]]] = {}
     windows: dict[str, int] = {}
     work, seeds = partial(_one_seed, options, step_s), range(options.seeds)
-    for seed, (counts, judged) in enumerate(Engine(options.workers).map(work, seeds, name=lambda seed: f"seed {seed}")):
+    for seed, (counts, judged) in enumerate(engine_of(options).map(work, seeds, name=lambda seed: f"seed {seed}")):
         windows = counts
         for name, figures in judged.items():
             errors.setdefault(name, []).append(figures)

@@ -21,9 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.options import add_workers
+from benchmarks.options import add_workers, engine_of
 from stormpetrel.answers.studies.trace_study import evaluation_answer
-from stormpetrel.engine import Engine
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
@@ -124,7 +123,7 @@ def _ensemble(options: argparse.Namespace, split: SplitWindows, kind: Architectu
     settings = AutoencoderSettings(architecture=kind, steps=split.train.steps, max_epochs=options.epochs, seed=0)
     return train_ensemble(
         settings, split.train, split.validation, models=options.models, folder=options.out / "models", device=options.device,
-        progress=_shown(time.monotonic()), engine=Engine(options.workers),
+        progress=_shown(time.monotonic()), engine=engine_of(options),
     )  # fmt: skip
 
 

@@ -115,6 +115,7 @@ class Accounting:
     def answer(self, arguments: list[str], *, times: str) -> str:
         """Return what sacct prints for these arguments."""
         asked, _ = self._parser.parse_known_args(arguments)
+        delimiter = asked.delimiter or "|"
         if not (asked.format and asked.starttime and asked.endtime):
             return fake_sacct.answer(arguments, times=times)
         feed = Feed(Path(asked.feed))
@@ -128,13 +129,13 @@ class Accounting:
         live = shown.filter(pl.col("end_time") > now)
         over = shown.filter(pl.col("end_time") <= now)
         if until - since > timedelta(hours=1):
-            return (sacct_text(over, **form) + sacct_text(as_of(live, now), **form)).replace(_BETWEEN, asked.delimiter)
+            return (sacct_text(over, **form) + sacct_text(as_of(live, now), **form)).replace(_BETWEEN, delimiter)
         seconds = over["end_time"].unique().sort().to_list()
         new = over.filter(~pl.col("end_time").is_in([second for second in seconds if second in blocks]))
         for (second,), rows in new.partition_by("end_time", as_dict=True).items():
             blocks[second] = sacct_text(rows, **form)
         text = "".join(blocks[second] for second in seconds) + sacct_text(as_of(live, now), **form)
-        return text.replace(_BETWEEN, asked.delimiter)  # which is another one each time
+        return text.replace(_BETWEEN, delimiter)  # which is another one each time
 
 
 def make_site(folder: Path, frames: Sequence[pl.DataFrame], now: datetime, address: str) -> None:

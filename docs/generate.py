@@ -16,6 +16,7 @@ from typing import Any, Final
 import measured_alarms
 import measured_events
 import measured_jobs
+import measured_scale
 import measured_synth
 import measured_synth_private
 import measured_traces
@@ -406,6 +407,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     **measured_alarms.PARTS,
     **measured_jobs.PARTS,
     **measured_traces.PARTS,
+    **measured_scale.PARTS,
     **measured_events.PARTS,
     **measured_synth.PARTS,
     **measured_synth_private.PARTS,

@@ -143,10 +143,16 @@ def job_waits() -> str:
         if "wait" in found:
             model, recent = found["wait"]["model"], found["wait"]["baselines"]["last_20_same_shape"]
             losses = [f"{each['pinball_50']:,.0f} / {each['pinball_90']:,.0f}" for each in (model, recent)]
-            covered = [f"{each['coverage_50']:.1%} / {each['coverage_90']:.1%}" for each in (model, recent)]
+            covered = [" / ".join(_covered(each, level) for level in ("50", "90")) for each in (model, recent)]
             rows.append((code(part), f"{model['n']:,}", losses[0], losses[1], covered[0], covered[1]))
     titles = ("model: pinball p50 / p90 (s)", "last 20: pinball p50 / p90 (s)", "model: coverage", "last 20: coverage")
     return table(("log", "jobs", *titles), rows)
+
+
+def _covered(figures: dict[str, Any], level: str) -> str:
+    """Share that waited no longer; in brackets the share that waited less, where that is a point lower (jobs without a wait)."""
+    covered, below = figures[f"coverage_{level}"], figures[f"below_{level}"]
+    return f"{covered:.1%}" if covered - below < 0.01 else f"{covered:.1%} ({below:.1%})"
 
 
 def _mean_std(figure: dict[str, float]) -> str:

@@ -190,6 +190,135 @@ def _per_second(found: dict[str, Any], ours: str, peer: str) -> tuple[str, str]:
     return f"{found[ours]['per_cpu_second']:,.0f}", f"{found[peer]['per_cpu_second']:,.0f}"
 
 
+def trace_gpu() -> str:
+    """Windows per second of one model and ten on a GPU, what that is of its limits, and a second of a large cluster."""
+    found = measured("traces_gpu")
+    ceilings, speeds = found["ceilings"], found["speed"]
+    rows = []
+    for name, speed in speeds.items():
+        kind, models = name.rsplit("_", 1)
+        rows.append(
+            (
+                _KINDS[kind],
+                models,
+                *(
+                    _millions(speed[part]["windows_per_s"])
+                    for part in ("resident", "with_transfer", "full_precision", "plain_torch_half")
+                ),
+            )
+        )
+    heads = ("network", "models", "on the GPU", "from and to the host", "on the GPU, 32 bits", "torch's own layers")
+    limits = [
+        (
+            _KINDS[kind],
+            f"{line['mflop_per_window']:.2f}",
+            f"{line['kb_per_window']:.0f}",
+            f"{line['tflops']:.0f} of {ceilings['matmul_fp16_tflops']:.0f}",
+            f"{line['gb_per_s']:,.0f} of {ceilings['copy_gb_per_s']:,.0f}",
+        )
+        for kind, line in found["roofline"].items()
+    ]
+    machine = found["machine"]
+    return (
+        f"One {machine['gpu']} beside {machine['cores']} cores ({machine['cpu']}), torch {machine['torch']}, Triton"
+        f" {machine['triton']}. Million windows per second, each through all models:\n\n{table(heads, rows)}\n\n"
+        "Of the limits, measured in the same run (ten models, 16 bits):\n\n"
+        + table(("network", "MFLOP per window and model", "kB moved", "TFLOP/s", "GB/s"), limits)
+    )
+
+
+def trace_gpu_second() -> str:
+    """One second of all threads of a large cluster through ten models."""
+    found = measured("traces_gpu")["one_second"]
+    rows = [
+        (
+            _KINDS[kind],
+            f"{found[kind]['sliding_s']:.2f} s",
+            f"{found[kind]['whole_windows_s']:.2f} s",
+            f"{found[kind]['whole_windows_full_precision_s']:.2f} s",
+            f"{found[kind]['device_memory_gb']:.1f} GB",
+        )
+        for kind in ("vanilla", "fast")
+    ]
+    heads = (
+        f"{found['threads']:,} threads, {found['models']} models",
+        "a step in, all scores out",
+        "whole windows sent",
+        "whole windows, 32 bits",
+        "memory of the GPU",
+    )
+    return table(heads, rows)
+
+
+def trace_gpu_equality() -> str:
+    """How far scores on a GPU are from those of ONNX Runtime."""
+    found = measured("traces_gpu")["equality"]
+    names = {**_KINDS, "shipped": "shipped"}
+    rows = [
+        (
+            names[name],
+            *(
+                text
+                for precision in ("full", "half")
+                for text in (
+                    f"{of[precision]['largest_of_tolerance']:.3f}",
+                    f"{of[precision]['rank_correlation']:.7f}",
+                )
+            ),
+        )
+        for name, of in found.items()
+    ]
+    return table(
+        ("network", "32 bits: of the tolerance", "rank correlation", "16 bits: of the tolerance", "rank correlation"), rows
+    )
+
+
+def trace_gpu_crossover() -> str:
+    """Milliseconds of one call by the number of windows: GPU, all cores, one core."""
+    found = measured("traces_gpu")["crossover"]
+    cores = found["fast"]["cpu_cores"]
+    heads = ("windows in a call", *(f"{_KINDS[kind]}: {who}" for kind in found for who in ("GPU", f"{cores} cores", "one core")))
+    rows = [
+        (
+            f"{pair[0]['windows']:,}",
+            *(_ms(row.get(name)) for row in pair for name in ("gpu_ms", "cores_ms", "core_ms")),
+        )
+        for pair in zip(*(of["rows"] for of in found.values()), strict=True)
+    ]
+    first = {kind: next((row["windows"] for row in of["rows"] if _beats_many(row, cores)), None) for kind, of in found.items()}
+    from_windows = [f"{_KINDS[kind]} {windows:,}" for kind, windows in first.items() if windows is not None]
+    return (
+        f"Milliseconds of a call:\n\n{table(heads, rows)}\n\nONNX Runtime gains little from more cores here: windows go"
+        f" through in small portions. If {cores} processes were {cores} times as fast as one core, the GPU would be faster from"
+        f" these numbers of windows on: {', '.join(from_windows)}."
+    )
+
+
+def trace_gpu_training() -> str:
+    """Seconds of a training on a GPU and on CPU cores."""
+    found = measured("traces_gpu")
+    one, ten = found["training"], found["ensemble_training"]
+    rows = [(_KINDS[kind], *(f"{one[kind][device]:.1f} s" for device in ("cuda_s", "cpu_s"))) for kind in _KINDS]
+    rows += [
+        (f"ten of {_KINDS[kind]}, a process each", *(f"{ten[kind][device]:.0f} s" for device in ("cuda_s", "cpu_s")))
+        for kind in ("vanilla", "fast")
+    ]
+    work = f"{one['epochs']} epochs of {one['windows']:,} windows"
+    return table((work, found["machine"]["gpu"], f"{found['machine']['cores']} cores"), rows)
+
+
+def _beats_many(row: dict[str, Any], cores: int) -> bool:
+    return "core_ms" in row and row["gpu_ms"] < row["core_ms"] / cores
+
+
+def _millions(per_second: float) -> str:
+    return f"{1e-6 * per_second:,.1f}" if per_second >= 1e6 else f"{1e-6 * per_second:.2f}"
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
+
+
 def trace_forecast() -> str:
     """The error of the next ten seconds, with and without neighbours."""
     found = measured("traces_forecast")
@@ -219,6 +348,7 @@ _SCORERS: Final = {
     "pca": "PCA reconstruction",
     "knn": "kNN on PCA",
     "kmeans": "KMeansAD",
+    "autoencoder": "autoencoder",
     "iowait": "mean iowait",
     "ceiling": "ceiling",
 }
@@ -231,10 +361,10 @@ def trace_exam() -> str:
     for name, words in _SCORERS.items():
         interval = real["interval"].get(name)
         between = "" if interval is None else f" ({_number(interval[0], 3)}–{_number(interval[1], 3)})"
-        simulated_means = (_number(made["mean"][part][name], 3) for part in ("tuned", "aside"))
+        simulated_means = (_number(made["mean"][part].get(name), 3) for part in ("tuned", "aside"))
         real_means = (_number(_mean_of(real, part, name), 3) for part in ("tuned", "aside"))
-        strata = (_number(real["strata"][part][name], 3) for part in ("busy", "idle"))
-        rows.append((words, *simulated_means, *real_means, f"{_number(real['mean'][name], 3)}{between}", *strata))
+        strata = (_number(real["strata"][part].get(name), 3) for part in ("busy", "idle"))
+        rows.append((words, *simulated_means, *real_means, f"{_number(real['mean'].get(name), 3)}{between}", *strata))
     return table(
         ("scorer", "simulated, tuned", "simulated, aside", "real, tuned", "real, aside", "real, all (95 %)", "busy", "idle"), rows
     )
@@ -309,14 +439,14 @@ def _cell(found: dict[str, Any]) -> tuple[str, str, str, str]:
     )
 
 
-def _mean_of(real: dict[str, Any], part: str, name: str) -> float:
+def _mean_of(real: dict[str, Any], part: str, name: str) -> float | None:
     cells = [
         found[name]["roc_auc"]
         for fault in real[part]
         for severity, found in real["faults"][fault].items()
-        if [fault, severity] not in real["not_visible"]
+        if name in found and [fault, severity] not in real["not_visible"]
     ]
-    return float(sum(cells) / len(cells))
+    return float(sum(cells) / len(cells)) if cells else None
 
 
 def trace_shipped() -> str:
@@ -351,4 +481,9 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "trace-fault-cells": trace_fault_cells,
     "trace-example-faults": trace_example_faults,
     "trace-spoilt": trace_spoilt,
+    "trace-gpu": trace_gpu,
+    "trace-gpu-second": trace_gpu_second,
+    "trace-gpu-equality": trace_gpu_equality,
+    "trace-gpu-crossover": trace_gpu_crossover,
+    "trace-gpu-training": trace_gpu_training,
 }

@@ -14,6 +14,7 @@ from stormpetrel.learn.threads import wait_politely
 from tests.parts import is_bare, need
 from tests.parts.command_line import build_commands_once
 from tests.parts.fresh_clone import import_backwards_in_every_other_worker
+from tests.parts.gpu import leave_out_where_there_is_no_gpu
 from tests.parts.temporary_files import use_memory
 from tests.parts.unclosed import watch_connections
 from tests.schedule import WholeFiles, longest_first
@@ -29,8 +30,9 @@ def pytest_collection(session):
     import_backwards_in_every_other_worker(session.config.args)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     longest_first(items)
+    leave_out_where_there_is_no_gpu(config, items)
 
 
 def pytest_collection_finish():

@@ -14,6 +14,7 @@ SECONDS: Final = {
     "tests/e2e/test_journey.py": 61,
     "tests/faces/dashboard/test_other_pages.py": 52,
     "tests/e2e/test_live_slurm.py": 44,
+    "tests/engine/test_on_ray.py": 42,
     "tests/faces/dashboard/test_jobs_page.py": 38,
     "tests/faces/dashboard/test_nodes_page.py": 38,
     "tests/e2e/test_open_jobs_slurm.py": 38,

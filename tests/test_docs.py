@@ -96,6 +96,20 @@ def test_the_figures_of_the_jobs_page_hold_what_it_says_of_them():
         assert later["model"]["roc_auc"] > later["same_jobs"]["submit"]["roc_auc"]
 
 
+def test_the_figures_of_the_page_on_scale_are_drawn_from_its_results():
+    """`python docs/measured_scale.py` draws them anew."""
+    scale = generate.measured_scale
+    drawn = {name: draw() for name, draw in scale.DRAWN.items()}
+    assert [name for name, text in drawn.items() if (DOCS / "figures" / name).read_text(encoding="utf-8") != text] == []
+
+
+def test_the_lines_of_the_page_on_scale_go_through_what_was_measured():
+    line = generate.measured_scale.line_through([(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)])
+    assert (line.constant, line.slope, line.at(10.0)) == pytest.approx((1.0, 2.0, 21.0))
+    through_zero = generate.measured_scale.line_through([(1.0, 1.0), (2.0, 4.0)])
+    assert through_zero.constant == 0.0 and through_zero.slope == pytest.approx(1.8)
+
+
 def test_every_generated_part_is_on_a_page():
     asked = {name for path in DOCS.glob("*.md") for name in generate.MARK.findall(path.read_text(encoding="utf-8"))}
     assert asked == set(generate.PARTS)

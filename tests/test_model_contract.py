@@ -137,9 +137,9 @@ class NeedsCase(JobsCase):
     features: tuple[str, ...] = needs_features()
 
     def fit(self, seed: int = 0) -> NeedsModel:
-        return NeedsTraining(use_log(log().with_columns(cpu_time_s=pl.col("elapsed_s") * 2), self.resource), seed).fit_at(
-            np.inf, tuned=False
-        )
+        used = {"cpu_time_s": pl.col("elapsed_s") * 2, "req_gpus": pl.lit(4, pl.Int64), "busy_gpus": pl.lit(1.5)}
+        jobs = log().with_columns(**used, gpu_mem_bytes=pl.col("max_rss_bytes"))
+        return NeedsTraining(use_log(jobs, self.resource), seed).fit_at(np.inf, tuned=False)
 
     def load(self, folder: Path) -> NeedsModel:
         return NeedsModel.load(folder)

@@ -52,6 +52,7 @@ def test_every_file_can_be_read_in_one_sitting():
 
 # Used by tests alone, and meant to be: noise that can be repeated, and the list that the command line's own is compared with.
 _FOR_TESTS = {"SeededNoise", "ALONGSIDE"}
+_FOR_OTHERS = {"load_ipython_extension"}  # called by its name, by IPython
 _NOT_CHECKED = ("ingest", "sources")  # rooms that still have such names
 _REGISTERED = ("command", "callback", "router", ".get", ".post", ".put", ".delete", "validator", "fixture")
 
@@ -84,7 +85,7 @@ def unused_names(modules: dict[str, str], others: list[str]) -> list[str]:
                 case _:
                     continue
             is_used = loaded.count(name) > own or (module, name) in imported or name in mentioned or name.startswith("_")
-            if not is_used and name not in _FOR_TESTS:
+            if not is_used and name not in _FOR_TESTS | _FOR_OTHERS:
                 unused.append(f"{module}.{name}")
     return unused
 
@@ -172,6 +173,8 @@ def test_no_room_has_more_files_than_one_remembers():
     assert {room: count for room, count in files.items() if count > MAX_FILES and room not in _NOT_YET_SMALL} == {}
 
 
+# Between our own processes (docs/adr/0022, 0031), and never from a file: what may speak pickle through another's door.
+_OWN_PROCESSES = {"engine/local_pool.py", "engine/on_ray.py"}
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 
 
@@ -195,6 +198,25 @@ def dangers_in(source: str) -> Iterator[str]:
 def test_nothing_in_any_file_turns_data_into_code():
     dangers = {str(file): list(dangers_in(text)) for file, text in SOURCES.items()}
     assert {file: names for file, names in dangers.items() if names} == {}
+
+
+def speaks_pickle_through_another(source: str) -> bool:
+    """Whether it takes multiprocessing's or Ray's own pickler: `ForkingPickler`, `ray.cloudpickle`."""
+    tree = ast.parse(source)
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    return bool({part for name in names for part in name.split(".")} & (_PICKLES | {"ForkingPickler", "ray"}))
+
+
+def test_only_two_files_speak_pickle():
+    assert {str(file) for file, text in SOURCES.items() if speaks_pickle_through_another(text)} == _OWN_PROCESSES
+
+
+@pytest.mark.parametrize(
+    "source", ["import ray", "ray.cloudpickle.dumps(1)", "from multiprocessing.reduction import ForkingPickler"]
+)
+def test_the_check_for_another_s_pickler_finds_it(source):
+    assert speaks_pickle_through_another(source)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`stormpetrel` for users: check, why, jobs, waste, alarms, asked of the site's service.
+"""`stormpetrel` for users: check, why, jobs, me, waste, alarms, digest, tokens, asked of the site's service.
 
 arguments -> main -> exit code: 0 fine, 2 wrong use or no service, 3 refused, or a risk above --fail-above, 4 cannot run.
 """
@@ -11,14 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stormpetrel_client import __version__, render
 from stormpetrel_client.sbatch import split_words
 from stormpetrel_client.service import Service
 from stormpetrel_client.where import ClientError, find_service
 
-COMMANDS = ("check", "why", "jobs", "waste", "alarms")
+COMMANDS = ("check", "why", "jobs", "me", "waste", "alarms", "digest", "tokens")
 ABOVE = 3
 CANNOT_RUN = 4
 _MOST_SCRIPT = 300_000  # characters; directives come first
@@ -102,7 +102,8 @@ def _show_job(service: Service, options: Any) -> Result:
 def _list_jobs(service: Service, options: Any) -> Result:
     query = {"limit": options.limit, "search": options.search, "flagged": "true" if options.at_risk else None}
     answer = service.ask("GET", "/jobs", query=query)
-    return answer, render.jobs_lines(answer.get("items") or []), 0
+    rows = answer.get("items") or []
+    return answer, render.job_ids(rows) if options.ids else render.jobs_lines(rows), 0
 
 
 def _waste(service: Service, options: Any) -> Result:
@@ -113,6 +114,53 @@ def _waste(service: Service, options: Any) -> Result:
 def _alarms(service: Service, options: Any) -> Result:
     answer = service.ask("GET", "/alarms", query={"state": options.state, "limit": options.limit})
     return answer, render.alarm_lines(answer), 0
+
+
+def _me(service: Service, options: Any) -> Result:
+    answer = service.ask("GET", "/me", query={"weeks": options.weeks})
+    return answer, render.me_lines(answer), 0
+
+
+def _digest(service: Service, options: Any) -> Result:
+    if options.choice is None:
+        answer = service.ask("GET", "/me", query={"weeks": "1"}).get("digest") or {}
+    else:
+        answer = service.ask("PUT", "/me/digest", body={"wanted": options.choice == "on", "address": options.to})
+    return answer, render.digest_lines(answer), 0
+
+
+def _create_token(service: Service, options: Any) -> Result:
+    body = {"name": options.name, "scopes": options.scope or ["predict", "read"], "days": options.days}
+    if not options.output:
+        answer = service.ask("POST", "/tokens", body=body)
+        print("This is the only time it is shown: keep it in a file that only you can read.", file=sys.stderr)
+        return answer, [str(answer.get("token", ""))], 0
+    with _new_file(options.output) as file:  # before the token is made, which nobody can read twice
+        try:
+            answer = dict(service.ask("POST", "/tokens", body=body))
+            file.write(f"{answer.pop('token')}\n")
+        except BaseException:
+            Path(options.output).unlink()
+            raise
+    return answer, [f"The token is in {options.output}. STORMPETREL_TOKEN_FILE names it to this program elsewhere."], 0
+
+
+def _new_file(path: str) -> TextIO:
+    """A file for us alone that was not there before."""
+    try:
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="ascii")
+    except OSError as error:
+        raise ClientError(f"{path} cannot be made: {error.strerror}.", "Name a file that is not there yet.") from error
+
+
+def _list_tokens(service: Service, options: Any) -> Result:
+    answer = service.ask("GET", "/tokens")
+    return answer, render.token_lines(answer.get("tokens") or []), 0
+
+
+def _revoke_token(service: Service, options: Any) -> Result:
+    answer = service.ask("DELETE", f"/tokens/{options.name}")
+    return answer, [f"The token '{options.name}' is revoked."], 0
 
 
 def client_parser() -> argparse.ArgumentParser:
@@ -146,12 +194,27 @@ def client_parser() -> argparse.ArgumentParser:
     listed.add_argument("--limit", type=int, default=20)
     listed.add_argument("--search", default=None, help="in ids, names, partitions")
     listed.add_argument("--at-risk", action="store_true", help="only those whose risk reaches the threshold")
+    listed.add_argument("--ids", action="store_true", help="only their ids, a line each: for completion in a shell")
     shown = add("show", _show_job, "Show one job.", jobs)
     shown.add_argument("job")
+    me = add("me", _me, "Your own page: failures beside people alike, waste, what to change, incidents.")
+    me.add_argument("--weeks", default="4", choices=("1", "4", "12", "52"), help="of jobs that ended in the last so many (4)")
     waste = add("waste", _waste, "Show what your failed jobs held.")
     waste.add_argument("--by", default="application", choices=("user", "account", "application", "partition", "outcome", "week"))
     waste.add_argument("--weeks", type=int, default=None)
     alarms = add("alarms", _alarms, "List incidents that concern your jobs.")
     alarms.add_argument("--state", default=None, choices=("open", "acknowledged", "resolved"))
     alarms.add_argument("--limit", type=int, default=20)
+    digest = add("digest", _digest, "Your week by mail: on, off, or (left out) whether you get it.")
+    digest.add_argument("choice", nargs="?", choices=("on", "off"))
+    digest.add_argument("--to", default=None, metavar="ADDRESS", help="with on: where to, instead of your address at the site")
+    own = commands.add_parser("tokens", help="Your tokens for API and notebook.")
+    tokens = own.add_subparsers(dest="tokens", required=True, metavar="COMMAND")
+    create = add("create", _create_token, "Make a token of your own and print it, once.", tokens)
+    create.add_argument("name", help="what you call it, such as notebook")
+    create.add_argument("--scope", action="append", metavar="SCOPE", help="read, predict, write or act; may be repeated")
+    create.add_argument("--days", type=int, default=30, help="for which it is valid (30)")
+    create.add_argument("-o", "--output", metavar="FILE", help="write it there, for you alone, instead of printing it")
+    add("list", _list_tokens, "List your tokens: what they may do, until when.", tokens)
+    add("revoke", _revoke_token, "Make one of your tokens worthless.", tokens).add_argument("name")
     return parser

@@ -56,6 +56,7 @@ def check_lines(answer: Json) -> Iterator[str]:
         yield from _verdict(verdict)
     for note in answer.get("notes") or []:
         yield f"  {plain(note)}"
+    yield from _components(answer.get("components") or [])
     yield from _outlook(answer)
     yield from _advice(answer.get("advice") or [])
     if not answer.get("advice"):
@@ -146,6 +147,12 @@ def jobs_lines(rows: Sequence[Json]) -> Iterator[str]:
     )
 
 
+def job_ids(rows: Sequence[Json]) -> Iterator[str]:
+    """The ids of jobs, once each; what is not made of digits alone is left out, since shells expand what they complete with."""
+    ids = (str(row.get("job", "")) for row in rows)
+    yield from dict.fromkeys(one for one in ids if one.isascii() and one.replace("_", "", 1).isdecimal())
+
+
 def waste_lines(answer: Json) -> Iterator[str]:
     """The waste ledger in core-hours."""
     groups = answer.get("groups") or []
@@ -166,6 +173,77 @@ def waste_lines(answer: Json) -> Iterator[str]:
     if total:
         hours = total.get("lost_core_seconds", 0) / 3600
         yield f"In all {hours:,.1f} core-hours lost by {total.get('failed_jobs', 0):,} failed jobs."
+
+
+def me_lines(answer: Json) -> Iterator[str]:
+    """A person's own page on one screen."""
+    weeks = answer.get("weeks", "?")
+    yield f"{plain(answer.get('user', '?'))}, the last {'week' if weeks == 1 else f'{plain(weeks)} weeks'}"
+    share, peers = answer.get("failed_share"), answer.get("peers") or {}
+    yield f"  Failures  {answer.get('failed_jobs', 0):,} of {answer.get('jobs', 0):,} jobs" + (
+        f" ({percent(share)})" if share is not None else ""
+    )
+    if peers.get("failed_share") is not None:
+        yield f"            {percent(peers['failed_share'])} of others at your mix of groups and applications"
+    yield from (f"            {plain(note)}" for note in answer.get("notes") or [])
+    lost, held = answer.get("lost_core_hours", 0), answer.get("core_hours", 0)
+    yield f"  Waste     {lost:,.1f} of {held:,.1f} core hours, held by failed jobs"
+    nouns = {"cpu": "of the cores' time", "memory": "of the memory", "time": "of the time limits"}
+    used = [
+        f"{percent(value)} {nouns[name]}"
+        for name, value in (answer.get("used") or {}).items()
+        if name in nouns and value is not None
+    ]
+    if used:
+        yield f"  Used      {', '.join(used)} that you asked for"
+    applications = answer.get("applications") or []
+    if applications:
+        yield ""
+        header = ("application", "jobs", "failed", "others fail", "core hours lost")
+        yield from _table(header, [_application(one) for one in applications])
+    for change in answer.get("changes") or []:
+        yield ""
+        application, job, state = (plain(change.get(key, "?")) for key in ("application", "job", "state"))
+        yield f"Change {application}: job {job} was {state}."
+        yield from (f"    {plain(change[key])}" for key in ("why", "sentence") if change.get(key))
+        yield from _write(change)
+    incidents = answer.get("incidents") or []
+    if incidents:
+        yield ""
+        yield "Incidents that concerned your jobs:"
+        yield from alarm_lines({"incidents": incidents})
+    yield ""
+    yield from digest_lines(answer.get("digest") or {})
+
+
+def _application(one: Json) -> tuple[str, ...]:
+    failed = percent(one.get("failed_jobs", 0) / one["jobs"]) if one.get("jobs") else "–"
+    others = one.get("peers_failed_share")
+    name, lost = str(one.get("application", "?"))[:30], f"{one.get('lost_core_hours', 0):,.1f}"
+    return name, f"{one.get('jobs', 0):,}", failed, "" if others is None else percent(others), lost
+
+
+def digest_lines(answer: Json) -> Iterator[str]:
+    """Whether the week comes by mail."""
+    if answer.get("wanted"):
+        due = f"; the next one {plain(answer['next'])[:16].replace('T', ' ')}" if answer.get("next") else ""
+        yield f"Your week comes by mail to {plain(answer.get('address', '?'))}{due}. To stop it: stormpetrel digest off"
+    elif answer.get("possible"):
+        yield "Your week by mail: stormpetrel digest on"
+    else:
+        yield "This site sends no digests."
+
+
+def token_lines(tokens: Sequence[Json]) -> Iterator[str]:
+    """A table of tokens, which are not in it themselves."""
+    if not tokens:
+        yield "You have no tokens. Make one: stormpetrel tokens create NAME"
+        return
+    rows = []
+    for token in tokens:
+        until = (token.get("expires") or "for ever")[:10] + (" (over)" if token.get("expired") else "")
+        rows.append((token.get("name", ""), ", ".join(token.get("scopes") or []), until))
+    yield from _table(("token", "may", "until"), rows)
 
 
 def alarm_lines(answer: Json) -> Iterator[str]:
@@ -199,6 +277,15 @@ def _fit(fit: Json | None) -> Iterator[str]:
         yield f"  {plain(fit['note'])}"
 
 
+def _components(components: Sequence[Json]) -> Iterator[str]:
+    if components:
+        yield ""
+    for one in components:
+        risk = f", {percent(one['risk'])} of such jobs fail" if one.get("risk") is not None else ""
+        cannot = ", CANNOT RUN as it stands" if one.get("can_run") is False else ""
+        yield f"Component {plain(one.get('number', '?'))}: {_request(one.get('request') or {})}{risk}{cannot}"
+
+
 def _verdict(verdict: Json) -> Iterator[str]:
     flagged = "flagged" if verdict.get("flagged") else "not flagged"
     threshold = verdict.get("threshold")
@@ -220,7 +307,13 @@ def _reasons(verdict: Json) -> Iterator[str]:
 
 
 # What a service may say a job needs, each in its unit; what a newer one forecasts besides is left out.
-_NEEDS = {"memory": ("Memory", size), "time": ("Run time", span), "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs")}
+_NEEDS = {
+    "memory": ("Memory", size),
+    "time": ("Run time", span),
+    "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs"),
+    "gpus": ("GPUs", lambda count: f"{count:.1f} GPUs"),
+    "gpu_memory": ("Memory of GPUs", size),
+}
 
 
 def _outlook(answer: Json) -> Iterator[str]:

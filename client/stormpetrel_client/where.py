@@ -6,9 +6,8 @@ environment + files -> find_service -> Where. The files hold lines `key = "value
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +28,7 @@ class ClientError(Exception):
         self.what, self.hint, self.code = what, hint, code
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """A service: `unix:///path` or `https://host[:port][/prefix]`; the token is in a file."""
 
     service: str

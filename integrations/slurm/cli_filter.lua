@@ -44,14 +44,20 @@ local function ask(body)
 	return answer:match("\r\n\r\n(%l+)\n(.*)$")
 end
 
-local function judge(options)
-	if os.getenv("STORMPETREL_SUBMIT") == "off" or options["type"] ~= "sbatch" then
+local asks = true -- until the service has not answered: the components of a heterogeneous job wait for it once
+
+local function judge(options, offset)
+	if not asks or os.getenv("STORMPETREL_SUBMIT") == "off" or options["type"] ~= "sbatch" then
 		return slurm.SUCCESS
 	end
 	-- Slurm itself writes the options as JSON, those of the script included: nothing of the job is ever put into a command.
 	local verdict, lines = ask('{"options":' .. slurm.json_cli_options(options) .. "}")
+	asks = verdict ~= nil
 	if verdict ~= "show" and verdict ~= "refuse" then
 		return slurm.SUCCESS
+	end
+	if offset > 0 then
+		slurm.log_info("Component %d:", offset + 1)
 	end
 	for line in lines:gmatch("[^\n]+") do
 		slurm.log_info("%s", line)
@@ -64,10 +70,7 @@ function slurm_cli_setup_defaults(options, early_pass)
 end
 
 function slurm_cli_pre_submit(options, offset)
-	if offset ~= 0 then -- the first component speaks for a heterogeneous job
-		return slurm.SUCCESS
-	end
-	local fine, result = pcall(judge, options)
+	local fine, result = pcall(judge, options, offset)
 	return fine and result or slurm.SUCCESS
 end
 

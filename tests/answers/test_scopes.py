@@ -16,9 +16,12 @@ ALLOWED = {
     "check_request": (PREDICT,),
     "check_script": (PREDICT,),
     "check_submission": (PREDICT,),
+    "choose_digest": (WRITE,),
+    "create_token": (WRITE,),
     "delete_view": (WRITE,),
     "judge_requests": (PREDICT,),
     "keep_opinion": (WRITE,),
+    "revoke_own_token": (WRITE,),
     "save_view": (WRITE,),
 }
 NO_ANSWERS = {"for_viewer", "user_for", "seen_by", "may_cancel"}  # say who is asking, for whom, and what is shown to whom

@@ -174,6 +174,65 @@ def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_
     assert not any("licences" in line for line in lines)
 
 
+# Completion
+
+
+def test_ids_for_a_shell_are_digits_alone() -> None:
+    rows = [{"job": "12"}, {"job": "7_3"}, {"job": "12"}, {"job": "$(id)"}, {"job": "1 2"}, {"job": "_"}, {}, {"job": "٣"}]
+    assert list(render.job_ids(rows)) == ["12", "7_3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (("ch",), "check"), (("why", "1"), "12 17_3"), (("jobs", "show", "2"), "29"), (("jobs", ""), "list show"),
+        (("tokens", "r"), "revoke"), (("digest", "o"), "on off"), (("check", "jo"), "job.sh"), (("waste", ""), ""),
+    ],
+)  # fmt: skip
+def test_bash_completes_commands_ids_and_files(tmp_path: Path, words: tuple[str, ...], completed: str) -> None:
+    (tmp_path / "job.sh").touch()
+    file = FOLDER.parents[1] / "integrations/completion/stormpetrel.bash"
+    program = 'stormpetrel() { [ "$*" = "jobs list --ids --limit 50 --timeout 1" ] && printf "12\\n17_3\\n29\\n"; }'
+    script = (
+        f'{program}; source "$1"; shift; COMP_WORDS=(stormpetrel "$@"); COMP_CWORD=$#; _stormpetrel; echo "${{COMPREPLY[*]}}"'
+    )
+    command = ["bash", "--norc", "-c", script, "bash", str(file), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == completed
+
+
+# Tokens
+
+
+def test_a_token_is_printed_once_or_written_for_us_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = []
+
+    def ask(self: Service, method: str, path: str, *, query: Any = None, body: Any = None) -> Any:
+        bodies.append((method, path, body))
+        return {"name": "notebook", "scopes": ["read"], "days": 7, "token": "sp_secret"}
+
+    monkeypatch.setattr(Service, "ask", ask)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    assert run("tokens", "create", "notebook", "--scope", "read", "--days", "7") == (0, "sp_secret")
+    assert bodies == [("POST", "/tokens", {"name": "notebook", "scopes": ["read"], "days": 7})]
+    file = tmp_path / "token"
+    code, text = run("tokens", "create", "notebook", "-o", str(file))
+    assert (code, file.read_text(), file.stat().st_mode & 0o777) == (0, "sp_secret\n", 0o600) and "sp_secret" not in text
+    assert run("tokens", "create", "notebook", "--output", str(file))[0] == 2 and len(bodies) == 2
+    assert "is not there yet" in capsys.readouterr().err
+
+
+def test_a_token_that_is_refused_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(self: Service, *_: Any, **__: Any) -> Any:
+        raise ClientError("You have 10 tokens already, and 10 is the most.", "Revoke one first.", code=3)
+
+    monkeypatch.setattr(Service, "ask", refuse)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    assert run("tokens", "create", "a", "-o", str(tmp_path / "token"))[0] == 3 and not list(tmp_path.iterdir())
+
+
 # The package
 
 

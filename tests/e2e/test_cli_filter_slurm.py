@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import stat
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.parts import require
 from tests.parts.slurm import RealSlurm
+from tests.parts.submit_service import answering, socket_folder
 
 FILTER = Path(__file__).parents[2] / "integrations/slurm/cli_filter.lua"
 PLUGINS = ("/usr/lib/*/slurm-wlm/cli_filter_lua.so", "/usr/lib/*/lua/5.4/socket/unix.so")
@@ -34,48 +29,8 @@ def slurm() -> Iterator[RealSlurm]:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    folder = Path("/tmp") / f"petrel-filter-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    yield folder / "api.sock"
-    shutil.rmtree(folder)
-
-
-@contextmanager
-def service(path: Path, answer: str | None, *, seen: list[bytes] | None = None, status: str = "200 OK") -> Iterator[None]:
-    """A service that says the same to everybody, or nothing at all (None: it accepts and hangs)."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    path.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
-    listener.listen()
-    held = []
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            held.append(connection)
-            if answer is None:
-                continue
-            data = connection.recv(65536)
-            if seen is not None:
-                seen.append(data)
-            body = answer.encode()
-            connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-            connection.close()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(timeout=10)
-        for connection in held:
-            connection.close()
-        path.unlink()
+    with socket_folder("filter") as folder:
+        yield folder / "api.sock"
 
 
 def submit(slurm: RealSlurm, path: Path, *options: str, uid: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -88,35 +43,44 @@ def submit(slurm: RealSlurm, path: Path, *options: str, uid: int = 0, **environm
 @pytest.mark.parametrize("uid", [0, 65534])
 def test_a_risky_job_gets_two_lines_and_is_submitted(slurm: RealSlurm, path: Path, uid: int) -> None:
     seen: list[bytes] = []
-    with service(path, SHOWN, seen=seen):
+    with answering(path, SHOWN, seen=seen):
         done = submit(slurm, path, "--time=7", '--job-name=a\'; "$(id)"', "--wrap=true", uid=uid)
     assert done.returncode == 0 and "Submitted batch job" in done.stdout
     assert "61 % of such jobs fail." in done.stderr and "(--mem=4G)" in done.stderr
     assert b'"time":"00:07:00"' in seen[0] and rb"a'; \"$(id)\"" in seen[0]
 
 
+def test_each_component_of_a_heterogeneous_job_is_judged(slurm: RealSlurm, path: Path) -> None:
+    seen: list[bytes] = []
+    with answering(path, SHOWN, seen=seen):
+        done = submit(slurm, path, "--time=7", ":", "--time=8", "--wrap=true")
+    assert done.returncode == 0 and "Submitted batch job" in done.stdout, done.stderr
+    assert [b'"time":"00:07:00"' in one for one in seen] == [True, False] and b'"time":"00:08:00"' in seen[1]
+    assert "Component 2:" in done.stderr and "Component 1:" not in done.stderr
+
+
 def test_below_the_sites_risk_it_is_silent(slurm: RealSlurm, path: Path) -> None:
-    with service(path, "silent\n"):
+    with answering(path, "silent\n"):
         done = submit(slurm, path, "--wrap=true")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_refusal_of_the_site_is_one(slurm: RealSlurm, path: Path) -> None:
-    with service(path, "refuse\nIt can never run.\n"):
+    with answering(path, "refuse\nIt can never run.\n"):
         done = submit(slurm, path, "--wrap=true")
     assert done.returncode != 0 and "It can never run." in done.stderr and "Submitted" not in done.stdout
 
 
 def test_who_does_not_want_it_is_left_alone(slurm: RealSlurm, path: Path) -> None:
-    with service(path, "refuse\nNo.\n"):
+    with answering(path, "refuse\nNo.\n"):
         assert submit(slurm, path, "--wrap=true", STORMPETREL_SUBMIT="off").returncode == 0
 
 
 @pytest.mark.parametrize("answer", ["", "perhaps\nx\n", "show", "\0\xff", "refuse" * 10_000])
 def test_a_strange_answer_keeps_nobody_from_submitting(slurm: RealSlurm, path: Path, answer: str) -> None:
-    with service(path, answer):
+    with answering(path, answer):
         assert submit(slurm, path, "--wrap=true").returncode == 0
-    with service(path, "refuse\nNo.\n", status="503 Busy"):
+    with answering(path, "refuse\nNo.\n", status="503 Busy"):
         assert submit(slurm, path, "--wrap=true").returncode == 0
 
 
@@ -127,7 +91,7 @@ def test_a_service_that_is_gone_or_hangs_costs_nothing_but_its_limit(slurm: Real
         return time.monotonic() - began
 
     gone = min(took_s() for _ in range(3))
-    with service(path, None):
+    with answering(path, None):
         hung = min(took_s() for _ in range(3))
     assert hung < gone + ADDED_S
 
@@ -139,6 +103,6 @@ def test_without_luasocket_everything_is_submitted(path: Path) -> None:
         RealSlurm(
             nodes=1, accounting=False, settings={"CliFilterPlugins": "cli_filter/lua"}, more_files={"cli_filter.lua": text}
         ) as it,
-        service(path, "refuse\nNo.\n"),
+        answering(path, "refuse\nNo.\n"),
     ):
         assert submit(it, path, "--wrap=true").returncode == 0

@@ -67,7 +67,7 @@ def test_the_newest_day_is_a_row_per_hour_and_a_gap_is_no_zero(section):
 def test_outages_say_whether_an_alarm_was_raised(section):
     found = tables(section)["Outages and maintenance"]
     assert {row[4] for row in found.rows} >= {"yes"} and MARKUP in {row[3] for row in found.rows}
-    raised = dict(tables(section)["Figures"].rows)["outages that raised an alarm"]
+    raised = {row[0]: row[1] for row in tables(section)["Figures"].rows}["outages that raised an alarm"]
     assert raised.split()[0] == str(sum(row[4] == "yes" and row[2] == "outage" for row in found.rows))
 
 

@@ -9,11 +9,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from stormpetrel.answers.studies.trace_study import study_answer, study_of_site
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.options import Context
 from stormpetrel.faces.cli.report import report
 from stormpetrel.faces.report.blocks import Drawing, Table
 from stormpetrel.faces.report.page import render
+from stormpetrel.faces.report.trace_tables import table_two
 from stormpetrel.faces.report.traces_section import site_trace_sections, study_sections
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
 from stormpetrel.records.traces import Split
@@ -96,13 +99,25 @@ def test_what_the_site_scored_is_a_section(tmp_path):
         train(site)
         assert site_trace_sections(site) == []  # nothing was scored yet
         score_new_windows(site, load_trace_model(site))
-        (section,) = site_trace_sections(site)
+        section, *study = site_trace_sections(site)
     assert section.title == "Nodes and traces" and "384 windows from" in section.intro
+    assert [part.title for part in study] == TITLES[:-1]
     assert [table.title for table in blocks_of([section], Table)] == [
-        "Figures", "Most abnormal nodes", "Most abnormal threads", "Most abnormal jobs", "Where job types lie",
+        "Figures", "Job types", "Most abnormal nodes", "Most abnormal threads", "Most abnormal jobs", "Where job types lie",
         "Jobs and threads that lie near Bad IO",
     ]  # fmt: skip
-    assert Outline(render("t", [section])).open == []
+    assert Outline(render("t", [section, *study])).open == []
+
+
+def test_the_model_in_use_is_judged_on_windows_that_it_has_not_learnt_from(tmp_path):
+    with traced_site(tmp_path / "site") as site:
+        train(site)
+        judged, traces = study_of_site(site, LOCAL)
+        until_s = site.models.current_training("traces").trained_until.timestamp()
+    assert judged.split.test.start_s.min() > until_s >= judged.split.train.start_s.max()
+    assert {trace.name for trace in traces} == set(judged.split.test.traces) and all(trace.checked() for trace in traces)
+    table = table_two(study_answer(judged))
+    assert [row[0] for row in table.rows].count("  published") == 3 and "takes an ensemble of its own" in table.note
 
 
 def test_a_site_with_traces_and_no_jobs_has_a_report(tmp_path):
@@ -110,7 +125,7 @@ def test_a_site_with_traces_and_no_jobs_has_a_report(tmp_path):
         train(site)
         score_new_windows(site, load_trace_model(site))
     shown = ran("-o", tmp_path / "r.html", site=tmp_path / "site")
-    assert "1 section, " in shown and "Nodes and traces" in (tmp_path / "r.html").read_text()
+    assert "5 sections, " in shown and "Nodes and traces" in (tmp_path / "r.html").read_text()
 
 
 def test_a_model_that_cannot_be_read_is_told_in_the_section(tmp_path):

@@ -58,7 +58,9 @@ def test_who_has_seen_too_few_calm_moments_names_nobody(known):
 def test_the_watch_raises_a_finding_with_the_metric_as_its_label(tmp_path, monkeypatch):
     """Windows are scored elsewhere: here a moment brings the scores of its nodes with it."""
     taken = SimpleNamespace(model=model(), scored=None, scores=None)
-    monkeypatch.setattr(trace_findings, "take_moment", lambda site, known, now: SimpleNamespace(**vars(taken), nodes=now.nodes))
+    monkeypatch.setattr(
+        trace_findings, "take_moment", lambda site, known, now, **_: SimpleNamespace(**vars(taken), nodes=now.nodes)
+    )
     with make_site(tmp_path / "site", traces={"alarm_share": 0.001}, site={"cluster": "alpha"}) as site:
         watcher = TraceFindings(site)
         monkeypatch.setattr(watcher, "_current_model", model)

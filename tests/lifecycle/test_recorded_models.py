@@ -21,7 +21,8 @@ from stormpetrel.lifecycle.contests.events import contest_events
 from stormpetrel.lifecycle.event_models import load_event_model
 from stormpetrel.lifecycle.families import FAMILIES, formats, model_findings, outdated_trainings, problem_of, retrain_outdated
 from stormpetrel.lifecycle.retraining import retrain
-from stormpetrel.lifecycle.trace_models import load_trace_model, score_frame
+from stormpetrel.lifecycle.trace_models import load_trace_model
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.lifecycle.workload_models import load_site_generator
 from stormpetrel.records.times import fixed_clock
 from stormpetrel.simulate.feed import set_clock

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.lifecycle import trace_learning
 from stormpetrel.lifecycle.trace_learning import campaign_windows, learning_windows
@@ -17,10 +18,10 @@ from stormpetrel.lifecycle.trace_models import (
     load_trace_model,
     loaded_traces,
     model_name,
-    score_frame,
     score_new_windows,
     train_trace_model,
 )
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.records.traces import BAD_IO, Split, TraceJob
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, frame_of, windows_of
 from stormpetrel.records.windows import cut_windows, short_job_windows, without_short_jobs
@@ -293,6 +294,24 @@ def test_chunks_hold_whole_moments_and_are_committed_one_by_one(tmp_path):
         score_new_windows(site, model)
         at_once = site.trace_scores.read().collect().sort("trace", "node", "cpu", "window_start")
     assert at_once["score"].to_numpy() == pytest.approx(in_chunks["score"].to_numpy(), rel=1e-5)
+
+
+def test_workers_score_what_one_process_scores(tmp_path):
+    with traced_site(tmp_path / "site") as site:
+        train(site, architecture=Architecture.NODE_GNN)
+        model = load_trace_model(site)
+        scores = []
+        for engine in (ONE_PROCESS, Engine(2)):
+            done = score_new_windows(site, model, chunk_windows=100, engine=engine)
+            assert done.scored == 384 and done.commits >= 3
+            scores.append(site.trace_scores.read().collect().sort("trace", "node", "cpu", "window_start"))
+            site.trace_scores.table.overwrite(scores[0].clear().with_columns(month=pl.lit("")))
+    assert (
+        scores[0]
+        .drop("embedding", "score", "x", "y", "bad_io_distance")
+        .equals(scores[1].drop("embedding", "score", "x", "y", "bad_io_distance"))
+    )
+    assert scores[1]["score"].to_numpy() == pytest.approx(scores[0]["score"].to_numpy(), rel=1e-5)  # of one thread and of two
 
 
 def test_scoring_that_is_stopped_goes_on(tmp_path):

@@ -56,7 +56,7 @@ def require(*programs: str, install: str) -> None:
 def need(*packages: str) -> None:
     """Skip a test, or above its imports a whole file, where a Python package is missing; on CI, where all are there, fail it.
 
-    The one door to torch, SDV and JupyterLab, which `make setup` leaves out. A test says it as `@pytest.mark.needs("torch")`.
+    The one door to torch, SDV, JupyterLab and Ray: `make setup` leaves them out. A test says it as `@pytest.mark.needs("torch")`.
     """
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if not missing:

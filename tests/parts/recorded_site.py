@@ -37,6 +37,7 @@ from stormpetrel.simulate.feed import record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.sources.slurm.live import live_sources
 from stormpetrel.sources.slurm.sacct_text import SacctText
+from stormpetrel.store.mails import MailKind, QueuedMail
 from stormpetrel.store.site import Site, create_site, open_site
 from stormpetrel.store.state import STATE_FORMAT
 from stormpetrel.store.upkeep.upkeep import forget
@@ -192,6 +193,8 @@ def _what_people_did(site: Site) -> None:
     job = site.jobs.read_jobs().select(KEY).head(1).collect().row(0, named=True)
     site.opinions.add("ada", job["job_id"], "memory", useful=True)
     site.audit.record("ada", "site recorded", {"version": __version__})
+    facts = {"job": str(job["job_id"]), "type": "ended"}
+    site.mails.insert([QueuedMail("1-1-a.json:ada@example.org", MailKind.END, "ada@example.org", "ada", "job 1", NOW, facts)])
 
 
 def row_counts(site: Site) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
 from stormpetrel.events.evaluation import merged
 from stormpetrel.rehearse.event_study import Recipe, StudyPlan, run_study
@@ -22,7 +23,7 @@ def runs_of(plan, **options):
 
 
 def test_every_data_set_seed_and_model_has_its_run():
-    runs = runs_of(StudyPlan(recipes(), (0, 3), QUICK, workers=1))
+    runs = runs_of(StudyPlan(recipes(), (0, 3), QUICK, engine=Engine(1)))
     assert {(run.dataset, run.seed, run.model) for run in runs} == {
         (name, seed, model) for name in ("log", "counts") for seed in (0, 3) for model in QUICK
     }
@@ -31,8 +32,8 @@ def test_every_data_set_seed_and_model_has_its_run():
 
 def test_processes_give_what_one_process_gives_and_tell_how_far_they_are():
     told = []
-    alone = runs_of(StudyPlan(recipes(), (0,), ("seasonal",), workers=1))
-    apart = runs_of(StudyPlan(recipes(), (0,), ("seasonal",), workers=2), progress=lambda *step: told.append(step))
+    alone = runs_of(StudyPlan(recipes(), (0,), ("seasonal",), engine=Engine(1)))
+    apart = runs_of(StudyPlan(recipes(), (0,), ("seasonal",), engine=Engine(2)), progress=lambda *step: told.append(step))
     assert [(run.dataset, run.seed, run.figures, run.caught) for run in alone] == [
         (run.dataset, run.seed, run.figures, run.caught) for run in apart
     ]
@@ -40,7 +41,7 @@ def test_processes_give_what_one_process_gives_and_tell_how_far_they_are():
 
 
 def test_a_simulated_grid_is_made_from_hours_and_seed():
-    (run,) = runs_of(StudyPlan((Recipe(hours=1680),), (5,), ("seasonal",), workers=1))
+    (run,) = runs_of(StudyPlan((Recipe(hours=1680),), (5,), ("seasonal",), engine=Engine(1)))
     assert (run.dataset, run.seed) == ("simulated", 5) and run.figures["pr_auc"] > 0
 
 
@@ -57,6 +58,6 @@ def test_what_cannot_work_is_said_before_the_work_begins():
 
 
 def test_an_error_of_a_data_set_reaches_the_caller_from_a_process():
-    plan = StudyPlan((Recipe(hours=500),), (0,), QUICK, workers=2)
+    plan = StudyPlan((Recipe(hours=500),), (0,), QUICK, engine=Engine(2))
     with pytest.raises(UsageError, match="too few to judge models by"):
         runs_of(plan)

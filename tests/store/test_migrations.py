@@ -156,6 +156,26 @@ def test_a_backup_of_an_earlier_format_is_restored_and_brought_up_to_date(tmp_pa
     assert facts_of(tmp_path / "copy")["format"] == str(STATE_FORMAT)
 
 
+def test_tokens_of_an_earlier_format_go_on_working_and_are_then_named_by_user(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        text = site.tokens.add("grafana", user="kim", scopes=["read"], days=None)
+        with site.state.transaction() as connection:  # as format 10 had it
+            for statement in (
+                "ALTER TABLE tokens RENAME TO now",
+                "CREATE TABLE tokens (digest VARCHAR(64) PRIMARY KEY, name VARCHAR(128) NOT NULL UNIQUE, user TEXT NOT NULL, "
+                "scopes TEXT NOT NULL, created VARCHAR(40) NOT NULL, expires VARCHAR(40))",
+                "INSERT INTO tokens SELECT digest, name, user, scopes, created, expires FROM now",
+                "DROP TABLE now",
+                "DROP TABLE digests",
+                "UPDATE meta SET value = '10' WHERE key = 'format'",
+            ):
+                connection.execute(sa.text(statement))
+    with open_site(tmp_path / "site") as site:
+        assert site.tokens.find(text).user == "kim"
+        site.tokens.add("grafana", user="lee", scopes=["read"])
+    assert "digests" in tables_of(tmp_path / "site")
+
+
 # --- newer than this version --------------------------------------------------------------------------------------------------
 
 

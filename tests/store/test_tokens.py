@@ -83,10 +83,15 @@ def test_a_revoked_token_is_nobodys_and_its_name_is_free(tokens):
         tokens.revoke("other")
 
 
-def test_a_name_is_used_once(tokens):
+def test_a_user_uses_a_name_once_and_another_may_use_it_too(tokens):
     tokens.add("grafana", user="kim", scopes=["read"])
     with pytest.raises(UsageError, match="already"):
-        tokens.add("grafana", user="lee", scopes=["read"])
+        tokens.add("grafana", user="kim", scopes=["read"])
+    lees = tokens.add("grafana", user="lee", scopes=["read"])
+    with pytest.raises(UsageError, match="2 users have a token 'grafana'"):
+        tokens.revoke("grafana")
+    tokens.revoke("grafana", user="kim")
+    assert [token.user for token in tokens.all()] == ["lee"] and tokens.find(lees)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_runs_that_overlap_in_time_are_on_one_side():
     one, other = run(0), run(1)
     split = split_traces([later(other, 40, "other too"), one, other, later(one, 100, "one too")], Cut(STEPS))
     assert split.train.traces == ("run-0", "one too") and split.test.traces == ("run-1", "other too")
-    with pytest.raises(UsageError, match="2 runs that overlap in time and are one"):
+    with pytest.raises(UsageError, match="2 runs that overlap in time and count as one"):
         split_traces([one, later(one, 100, "one too")], Cut(STEPS))
 
 
@@ -69,11 +69,20 @@ def test_campaigns_that_overlap_are_refused_on_both_sides():
         split_traces([run(0, Split.TRAIN), overlapping], Cut(STEPS))
 
 
-def test_two_runs_are_the_fewest():
+def test_overlapping_runs_alone_are_refused_and_so_is_nothing():
     assert split_traces([run(0), run(1)], Cut(STEPS)).test.traces == ("run-1",)
-    for few in ([run(0)], []):
-        with pytest.raises(UsageError, match="nothing would be left to test on"):
+    for few, there in (([run(0), later(run(0), 10, "late")], "are 2 runs that overlap in time"), ([], "is no run")):
+        with pytest.raises(UsageError, match=f"There {there}.* nothing would be left to test on"):
             split_traces(few, Cut(STEPS))
+
+
+def test_a_single_run_is_split_by_time():
+    split = split_traces([run(0)], Cut(STEPS))
+    last_taught = max(split.train.start_s.max(), split.validation.start_s.max())
+    assert len(split.train) and len(split.validation) and split.test.start_s.min() >= last_taught + STEPS
+    assert len(split.train) + len(split.validation) > len(split.test) > 0
+    with pytest.raises(UsageError, match=r"'run-0' has 40 steps, too few to be split by time"):
+        split_traces([run(0, steps=40)], Cut(STEPS))
 
 
 @pytest.mark.parametrize("missing", [Split.TRAIN, Split.TEST])

@@ -13,6 +13,7 @@ class Well:
     """A watch that turns, and is ready unless it says why not."""
 
     not_ready = ""
+    notes: tuple[str, ...] = ()
 
     def alive(self):
         return ""
@@ -38,6 +39,14 @@ def test_metrics_and_health_are_told(port):
     assert ask(port, "/metrics") == (200, "stormpetrel_up 1\n")
     assert ask(port, "/healthz") == ask(port, "/readyz") == (200, "ok\n")
     assert ask(port, "/other")[0] == 404
+
+
+def test_what_is_done_in_part_is_told_by_a_watch_that_is_ready():
+    health = Well()
+    health.notes = ("CPU traces are judged in part.",)
+    with service.serving("127.0.0.1:0", health, lambda: b"") as port:
+        assert ask(port, "/readyz") == (200, "ok\nCPU traces are judged in part.\n")
+        assert ask(port, "/healthz") == (200, "ok\n")
 
 
 def test_why_it_is_not_ready_is_told():

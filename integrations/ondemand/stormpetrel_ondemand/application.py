@@ -24,14 +24,16 @@ Environment = Mapping[str, Any]
 StartResponse = Callable[[str, "list[tuple[str, str]]"], Any]
 
 MOST_SCRIPT = 300_000  # characters, as in the light client
-_MOST_BODY = 3 * MOST_SCRIPT + 10_000  # bytes; each letter may take three in a form
+_MOST_BODY = 3 * MOST_SCRIPT + 10_000  # bytes; in a form a sign of ASCII takes up to three, a letter beyond it more
 _TIMEOUT_S = 10.0
 _WIDGET_TIMEOUT_S = 3.0
 _COOKIE = "stormpetrel_form"
+_MOST_PARAMETERS = 20
 _MOST_ADVISED = 5
 _WIDGET_ADVISED = 2
 _WEEKS = 4
 _JOB = re.compile(r"[0-9]{1,18}([_+][0-9]{1,9})?")
+_NOT_UNDERSTOOD = "The service and this application do not understand each other."
 _FOLDER = Path(__file__).parent
 _STATUS = {
     200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large",
@@ -65,14 +67,17 @@ class _Request:
         self.path = str(environment.get("PATH_INFO") or "/")
         self.method = str(environment.get("REQUEST_METHOD", "GET"))
         self._environment = environment
-        self._query = parse_qs(str(environment.get("QUERY_STRING") or ""), max_num_fields=20)
         known = self._cookie()
         self.is_new = not known
         self.token = known or secrets.token_urlsafe(24)
 
     def parameter(self, name: str) -> str:
         """A parameter of the address; empty where there is none."""
-        return (self._query.get(name) or [""])[0]
+        try:
+            query = parse_qs(str(self._environment.get("QUERY_STRING") or ""), max_num_fields=_MOST_PARAMETERS)
+        except ValueError:
+            raise _PageError(400, "The address cannot be read.", "Choose a page from the menu.") from None
+        return (query.get(name) or [""])[0]
 
     def form(self) -> dict[str, str]:
         """The fields of a form that one of our own pages has sent."""
@@ -128,7 +133,11 @@ def application(environment: Environment, start_response: StartResponse) -> Iter
         status, text = (404 if error.code == 3 else 503), pages.error_page(request.base, error.what, error.hint)
         if request.path == "/widget":
             text = pages.widget_error(error.what)
-    data = text.encode("utf-8")
+    except (LookupError, TypeError, ValueError, AttributeError):  # an answer of another form than this application expects
+        status, text = 503, pages.widget_error(_NOT_UNDERSTOOD)
+        if request.path != "/widget":
+            text = pages.error_page(request.base, _NOT_UNDERSTOOD, "Ask your administrators to install both in one version.")
+    data = text.encode("utf-8", errors="replace")  # a name may hold half a character
     headers = [*_HEADERS, ("Content-Type", kind), ("Content-Length", str(len(data)))]
     if request.is_new and request.path != "/widget":
         headers.append(request.cookie_header())
@@ -184,7 +193,7 @@ def _check(request: _Request) -> str:
         raise _PageError(400, "There is no script to check.", "Paste the script that you would submit.")
     if len(script) > MOST_SCRIPT:
         raise _PageError(413, "The script is too long.", f"Paste at most {MOST_SCRIPT:,} characters; directives come first.")
-    body = {"text": script, "name": "pasted script", "folder": str(Path.home()), "arguments": []}
+    body = {"text": script, "name": "pasted script", "folder": os.environ.get("HOME", "/"), "arguments": []}
     return pages.check_page(request.base, request.token, script, _service().ask("POST", "/predict/script", body=body))
 
 

@@ -32,6 +32,7 @@ class Viewer:
     user: str
     is_admin: bool
     scopes: frozenset[str] = _OF_PEOPLE
+    is_proved: bool = False  # the kernel says who it is, at the other end of a Unix socket: no token, session or proxy does
 
     def sees(self) -> pl.Expr:
         """Which rows of a frame with `user` this viewer may see; AccessError for one who may not read at all."""
@@ -48,6 +49,14 @@ class Viewer:
             raise AccessError(f"This needs the scope '{scope}'.", hint="Ask an administrator for a token that has it.")
         if scope == MANAGE:
             self.require_admin()
+
+    def require_proof(self) -> None:
+        """Refuse who was not named by the kernel: what lets somebody in must not come from what somebody may have found."""
+        if not self.is_proved:
+            raise AccessError(
+                "This is done on a machine of the cluster, through the service's Unix socket: a token cannot make tokens.",
+                hint="Log in there and run: stormpetrel tokens create NAME",
+            )
 
     def signature(self, site: Site) -> str:
         """Who signs an act in the audit trail; where nobody had to log in, who runs this process."""

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from stormpetrel.config.families import EventsSection, JobsSection, TracesSection
 from stormpetrel.config.mail import MailSection
 from stormpetrel.config.servers import (
     ElasticSection,
@@ -25,14 +26,15 @@ from stormpetrel.config.servers import (
     Section,
     SlurmSection,
 )
+from stormpetrel.engine.places import is_place
 from stormpetrel.errors import SettingsError
 from stormpetrel.records.actions.policies import ActionsSection
 from stormpetrel.records.routes import EMAIL, Route, check_address
-from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 
 __all__ = [
     "AlarmsSection",
     "ElasticSection",
+    "EngineSection",
     "EventsSection",
     "GrafanaSection",
     "GraphiteSection",
@@ -91,117 +93,6 @@ class StoreSection(Section):
     state_url: str = Field(default="", description="postgresql://… when several hosts write; empty: SQLite in state_dir")
     keep_days: int = Field(default=0, ge=0, description="`store retain` deletes jobs submitted longer ago than this; 0 keeps all")
     pseudonymise_users: bool = Field(default=False, description="store a keyed pseudonym in place of each user name")
-
-
-class JobsSection(Section):
-    """What counts as what."""
-
-    failure_states: list[str] = Field(
-        default=[state.value for state in DEFAULT_FAILURE_STATES], description="states that count as a failure"
-    )
-    dropped_states: list[str] = Field(default=[], description="states that are left out when a model learns, such as CANCELLED")
-    threshold: float = Field(
-        default=0.0, ge=0, le=1, description="risk from which a job is flagged; 0: the model's own, chosen on its latest jobs"
-    )
-    recalibrate: bool = Field(default=True, description="the watch moves the threshold by predictions that have settled")
-    missed_cost: float = Field(default=0.0, ge=0, le=1e6, description="wrong flags that a missed failure is worth; 0: best F1")
-    flags_per_day: float = Field(default=0.0, ge=0, description="flag so many jobs a day, the riskiest; 0: as the costs say")
-    missing: Literal["drop", "impute"] = Field(
-        default="impute", description="jobs with missing values in profiles: leave them out, or fill in the median"
-    )
-    min_run_s: float = Field(default=0.0, ge=0, description="leave out jobs that ran for less; 120 as in the literature")
-    short_below_s: float = Field(default=3600.0, gt=0, description="a job is Short below this run time")
-    long_above_s: float = Field(default=28800.0, gt=0, description="a job is Long above this run time")
-    answers: bool = Field(
-        default=True, description="what administrators answered on single jobs (alarms ask) counts when a model is trained"
-    )
-    new_below_jobs: int = Field(default=10, ge=0, description="a user is New below this number of jobs")
-    frequent_from_jobs: int = Field(default=100, ge=0, description="a user is Frequent from this number of jobs on")
-    memory_factor: float = Field(
-        default=2.0, ge=1, description="a job is Memory (Compute) above (below) this many times the site's memory per CPU"
-    )
-
-    prior: bool = Field(
-        default=True, description="the prior (general experience) judges until the site has a model, which begins with it"
-    )
-    outlook: bool = Field(
-        default=True, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
-    )
-    read_output: bool = Field(default=False, description="let `why` read the end of a failed job's own output; it is never kept")
-    output_folders: list[str] = Field(
-        default=["/home"], description="output is read only below these folders, and only files of the job's own user"
-    )
-
-    @field_validator("failure_states", "dropped_states")
-    @classmethod
-    def _known_states(cls, states: list[str]) -> list[str]:
-        for state in states:
-            if state not in set(JobState):
-                close = difflib.get_close_matches(state, list(JobState), n=1)
-                hint = f", did you mean '{close[0]}'?" if close else ""
-                raise ValueError(f"'{state}' is not a job state{hint} Known: {', '.join(JobState)}")
-        return states
-
-
-class TracesSection(Section):
-    """What the models of CPU traces see."""
-
-    window_s: float = Field(default=100.0, gt=0, description="length of a window; `traces sampling` says which one fits the site")
-    model: Literal["vanilla", "node_gnn", "job_gnn", "fast"] = Field(
-        default="fast",
-        description="which autoencoder scores: threads alone (`vanilla`, `fast`), with their node's, or with their job's",
-    )
-    alarm_share: float = Field(
-        default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
-    )
-    watch: bool = Field(default=True, description="whether the watch reads and scores the CPU counters of prometheus.url")
-    keep_windows_mb: float = Field(
-        default=1500.0,
-        gt=0,
-        description="megabytes of windows that the watch keeps a day: all, or those of flagged nodes and of a sample of nodes",
-    )
-    keep_scores_mb: float = Field(
-        default=150.0,
-        gt=0,
-        description="megabytes of scores that the watch keeps a day: all, or flagged ones, those of kept windows, and a sample",
-    )
-
-
-class EventsSection(Section):
-    """The alarm for the cluster as a whole."""
-
-    bucket_minutes: int = Field(
-        default=60, ge=1, le=1440, description="events are counted per this many minutes; a day holds a whole number"
-    )
-    kinds: list[str] = Field(
-        default=[],
-        description="event kinds that the models see; empty: HTCondor's 13, or what job records can tell on a Slurm site",
-    )
-    model: Literal["auto", "supervised", "unsupervised", "combined"] = Field(
-        default="auto",
-        description="supervised learns from labelled outages, unsupervised forecasts, combined is both; auto: the best measured",
-    )
-    alarms_per_week: float = Field(default=1.0, gt=0, le=100, description="false alarms that calm operation may raise in a week")
-    sequence_hours: float = Field(default=24.0, gt=0, le=336, description="how far back the recurrent network sees")
-    since: str = Field(default="", description="first moment to read, YYYY-MM-DD; empty: 180 days before the first run")
-    settle_minutes: float = Field(default=10.0, ge=0, description="a bucket is read this long after its end: events come late")
-    overlap_hours: float = Field(default=26.0, ge=0, description="how far before its cursor a run counts again: late events")
-    fast_failure_s: float = Field(default=60.0, gt=0, description="a job that fails within this time of its start failed fast")
-    most_places: int = Field(
-        default=100, ge=5, le=10000, description="sites, hosts, groups, nodes kept per bucket and kind; the rest is one"
-    )
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _retired_model(cls, model: object) -> object:
-        return "auto" if model == "recurrent_forecast" else model  # it lost to the default everywhere, and is no longer there
-
-    @field_validator("bucket_minutes")
-    @classmethod
-    def _divides_a_day(cls, minutes: int) -> int:
-        if 1440 % minutes:
-            raise ValueError(f"{minutes} minutes do not divide a day; such as 1, 5, 15, 30, 60, 360 or 1440 do")
-        return minutes
 
 
 class WatchSection(Section):
@@ -292,6 +183,10 @@ class ServeSection(Section):
     hosts: list[str] = Field(default=[], description="host names under which the pages are reached, besides loopback and address")
     prefix: str = Field(default="", description="path under which a proxy shows the pages, such as /node/login1/8050")
     requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
+    own_tokens: int = Field(
+        default=10, ge=0, description="tokens that a user has at most, to make another one over the socket; 0: nobody makes any"
+    )
+    own_token_days: int = Field(default=90, ge=1, le=36_500, description="days for which a user's own token is valid at most")
 
 
 class SubmitSection(Section):
@@ -342,6 +237,24 @@ class NotifySection(Section):
         return routes
 
 
+class EngineSection(Section):
+    """Where heavy work of this site runs: evaluations, ensembles, the night."""
+
+    place: str = Field(
+        default="local", description="local, ray, ray://HOST:PORT, or auto: ray where there is one; --engine has precedence"
+    )
+    workers: int = Field(
+        default=0, ge=0, le=4096, description="items at a time; 0: as the command has it here, every CPU of a Ray cluster"
+    )
+
+    @field_validator("place")
+    @classmethod
+    def _known_place(cls, place: str) -> str:
+        if not is_place(place):
+            raise ValueError(f"'{place}' is no place to work at; expected local, auto, ray or ray://HOST:PORT")
+        return place
+
+
 class Settings(Section):
     """Everything that can be set for a site."""
 
@@ -364,6 +277,7 @@ class Settings(Section):
     serve: ServeSection = ServeSection()
     submit: SubmitSection = SubmitSection()
     actions: ActionsSection = ActionsSection()
+    engine: EngineSection = EngineSection()
 
     @model_validator(mode="after")
     def _mail_has_a_route(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
 from stormpetrel.config.servers import Section
@@ -17,7 +19,9 @@ class MailSection(Section):
     route: str = Field(default="", description="the email route of [notify] whose server and sender are used; empty: no mail")
     domain: str = Field(default="", description="domain of recipients who are named without one, such as example.org")
     domains: list[str] = Field(default=[], description="the only domains that mail is sent to; empty: any")
-    templates: str = Field(default="", description="folder with job.txt, array.txt, several.txt or plain.txt in place of ours")
+    templates: str = Field(
+        default="", description="folder with job.txt, array.txt, several.txt, plain.txt or digest.txt in place of ours"
+    )
     per_hour: int = Field(
         default=20, ge=1, description="mails about jobs that one recipient gets in an hour; the rest is collected"
     )
@@ -31,6 +35,10 @@ class MailSection(Section):
     settle_s: float = Field(
         default=20.0, ge=0, description="how long a mail waits at least: accounting is whole only some seconds after a job's end"
     )
+    digest_day: Literal["", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] = Field(
+        default="monday", description="weekday of the digest, for users who want it; empty: this site sends none"
+    )
+    digest_hour: int = Field(default=7, ge=0, le=23, description="hour of that day, in the site's time zone")
     keep_days: int = Field(default=30, ge=8, description="what was sent or given up is deleted so many days later")
 
     @field_validator("domain")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Section(BaseModel):
@@ -51,6 +52,10 @@ class PrometheusSection(Section):
     token_file: str = Field(default="", description="file with the bearer token (mode 0600); never the token itself")
     ca_file: str = Field(default="", description="certificate authority of an https server that the system does not know")
     select: str = Field(default="", description='matchers added to every query, such as job="node", to choose among many nodes')
+    shard: str = Field(
+        default="",
+        description="which part of the nodes this site reads, such as 2/8: the second of eight sites of one cluster; empty: all",
+    )
     node_label: str = Field(default="instance", description="label that names the node; a port at its end is dropped")
     step_s: float = Field(default=1.0, ge=0.1, le=3600, description="the scrape interval: one step of a trace")
     since: str = Field(default="", description="first moment to read, YYYY-MM-DD or YYYY-MM-DDTHH:MM; empty: an hour ago")
@@ -64,6 +69,14 @@ class PrometheusSection(Section):
         default=[],
         description='name=query of what is shown to the alarm of the cluster, such as "queued=sum(slurm_jobs_pending)"',
     )
+
+    @field_validator("shard")
+    @classmethod
+    def _is_a_shard(cls, shard: str) -> str:
+        parts = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", shard)
+        if shard and (parts is None or int(parts[1]) > int(parts[2])):
+            raise ValueError(f"{shard!r} is no shard; write 2/8 for the second of eight")
+        return shard
 
 
 class HtcondorSection(Section):

@@ -17,10 +17,10 @@ import polars as pl
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cut_inside, node_metrics
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.window_frames import NODE_METRIC_SCHEMA, frame_of
+from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, NODE_METRIC_SCHEMA, frame_of
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
-from stormpetrel.sources.prometheus.live import LiveTraces, Moment
+from stormpetrel.sources.prometheus.live import EveryNode, LiveTraces, Moment, NodeChoice
 from stormpetrel.store.site import Site
 
 
@@ -34,13 +34,18 @@ class LiveMoment:
     cursor: Cursor | None  # None where it was read again: the cursor stays
     report: TraceReport
     metrics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=NODE_METRIC_SCHEMA))  # of the nodes
+    nodes: int = 0  # of which the server had samples
+    left_out: int = 0  # of them that were not read: there was no time for all
 
 
 class LiveWindows:
-    """Follows the CPU counters of a site's Prometheus; what was read and not yet cut is lost with it, and read again."""
+    """Follows the CPU counters of a site's Prometheus; what was read and not yet cut is lost with it, and read again.
 
-    def __init__(self, site: Site, source: PrometheusTraces | None = None) -> None:
-        self._site, self._chosen_source = site, source
+    `choice` says which nodes are read in which window, where there is no time for all of them.
+    """
+
+    def __init__(self, site: Site, source: PrometheusTraces | None = None, *, choice: NodeChoice | None = None) -> None:
+        self._site, self._chosen_source, self._choice = site, source, choice or EveryNode()
         self._live: LiveTraces | None = None
 
     def moments(self, now: datetime) -> Iterator[LiveMoment]:
@@ -101,11 +106,19 @@ class LiveWindows:
 
     def _from_cursor(self, source: PrometheusTraces, now: datetime) -> LiveTraces:
         position, window_s = self._site.cpu_windows.cursor(CURSOR), source.window_s
-        first = math.ceil(source.since(now) / window_s) if position is None else math.floor(position / 1e6 / window_s)
-        return self._traces(source, first * window_s, is_first=position is None)
+        if position is None:
+            return self._traces(source, math.ceil(source.since(now) / window_s) * window_s, is_first=True, choice=self._choice)
+        first = self._choice.after(math.floor(position / 1e6 / window_s) - 1)
+        return self._traces(source, first * window_s, choice=self._choice)
 
     def _traces(
-        self, source: PrometheusTraces, start_s: float, *, is_first: bool = False, only: Collection[str] | None = None
+        self,
+        source: PrometheusTraces,
+        start_s: float,
+        *,
+        is_first: bool = False,
+        only: Collection[str] | None = None,
+        choice: NodeChoice | None = None,
     ) -> LiveTraces:
         return LiveTraces(
             source,
@@ -115,6 +128,7 @@ class LiveWindows:
             after=STEPS_AFTER,
             is_first=is_first,
             only=only,
+            choice=choice,
         )
 
     def _cut(self, moment: Moment, source: PrometheusTraces) -> LiveMoment | None:
@@ -126,8 +140,9 @@ class LiveWindows:
             seen = seen or not np.isnan(inner.rates[..., 0]).all()
             frames += [frame_of(part, cluster=cluster) for part in (windows, *short)]
         report.notes = list(source.notes)
-        if not seen:
+        if not seen and not (moment.left_out and not moment.traces):  # nobody's turn: that is no silence
             return None
         start, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (moment.start_s, moment.end_s))
-        together = pl.concat(frames).sort("trace", "window_start", "node", "cpu", maintain_order=True)
-        return LiveMoment(start, end, together, moment.cursor, report)
+        together = pl.concat([pl.DataFrame(schema=CPU_WINDOW_SCHEMA), *frames])
+        ordered = together.sort("trace", "window_start", "node", "cpu", maintain_order=True)
+        return LiveMoment(start, end, ordered, moment.cursor, report, nodes=moment.nodes, left_out=moment.left_out)

@@ -14,6 +14,7 @@ from typing import Final
 from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SourceError, SourceUnavailableError
 from stormpetrel.records.checks import Finding, Level
+from stormpetrel.records.trace_coverage import MORE_TIME
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, NEEDED_MODES
 from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
@@ -187,10 +188,14 @@ def check_watch(site: Site) -> Iterator[Finding]:
         what = f"the watch was last heard of {format_span(watch.silent_s(now))} ago."
         yield Finding("warning", "watch", what, "Start it: stormpetrel watch")
         return
-    problems = {trouble.source: trouble.what for trouble in watch.troubles(now)}
+    problems = {trouble.source: trouble for trouble in watch.troubles(now)}
     for source in watch.sources:
-        what = problems.get(source.name) or f"{source.last_read_text(now)[:-1]} ({source.records:,} records)"
-        yield Finding("problem" if source.name in problems else "ok", "watch", f"{source.name}: {what}")
+        trouble = problems.get(source.name)
+        if trouble is None:
+            yield Finding("ok", "watch", f"{source.name}: {source.last_read_text(now)[:-1]} ({source.records:,} records)")
+        else:
+            hint = MORE_TIME if trouble.kind == "behind" else ""
+            yield Finding("warning" if hint else "problem", "watch", f"{source.name}: {trouble.what}", hint)
     own = watch.problem(now)
-    if own and own not in problems.values():
+    if own and own not in {trouble.what for trouble in problems.values()}:
         yield Finding("warning", "watch", own)

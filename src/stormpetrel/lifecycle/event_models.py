@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from stormpetrel import __version__
+from stormpetrel.config import EventsSection
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.events.alarm_budget import threshold_for
@@ -85,8 +86,8 @@ def train_event_model(
     progress(0.0, "reading counts")
     watch, version = Stopwatch(), site.event_counts.table.version()
     series, labels = newest_weeks(useful_series(learning_series(site, until=until)), weeks), learning_labels(site)
-    chosen = _chosen(site, name)
-    cut, model, forecaster, alarm_about = _fitted(site, series, chosen, seed, progress)
+    chosen = _chosen(site.settings.events, name)
+    cut, model, forecaster, alarm_about = _fitted(site.settings.events, series, chosen, seed, progress)
     learnt = series.take(0, cut)
     kept = {
         **(about or {}),
@@ -103,7 +104,7 @@ def train_event_model(
         "weeks": weeks,
         "until": series.moment(len(series) - 1).isoformat(),
         "since": series.moment(0).isoformat(),
-        "settings": {"sequence": _sequence(site), "calm_share": CALM_SHARE},
+        "settings": {"sequence": _sequence(site.settings.events), "calm_share": CALM_SHARE},
         "why": why,
         "code_version": __version__,
         "compute": watch.read().as_dict(),
@@ -118,7 +119,7 @@ def refit_event_models(site: Site, sort: str, about: Mapping[str, Any]) -> dict[
     """The models that a training made, fitted again from what its record says, by name; nothing is saved."""
     until = datetime.fromisoformat(str(about["until"])) + timedelta(seconds=int(about["bucket_s"]))
     series = newest_weeks(useful_series(learning_series(site, until=until)), int(about.get("weeks", 0)))
-    _, model, forecaster, _ = _fitted(site, series, sort, int(about.get("seed", 0)), no_progress)
+    _, model, forecaster, _ = _fitted(site.settings.events, series, sort, int(about.get("seed", 0)), no_progress)
     return {f"{FAMILY}-{sort}": model} | ({} if forecaster is None else {_FORECAST_NAME: forecaster})
 
 
@@ -128,12 +129,12 @@ def newest_weeks(series: EventSeries, weeks: int) -> EventSeries:
 
 
 def fit_event_model(
-    site: Site, series: EventSeries, *, sort: str | None = None, seed: int = 0, progress: Progress = no_progress
+    section: EventsSection, series: EventSeries, *, sort: str | None = None, seed: int = 0, progress: Progress = no_progress
 ) -> EventModelInUse:
     """The model that a training on this series would make, not saved; ModelError where the series is too short."""
     series = useful_series(series)
-    chosen = _chosen(site, sort)
-    cut, model, forecaster, about = _fitted(site, series, chosen, seed, progress)
+    chosen = _chosen(section, sort)
+    cut, model, forecaster, about = _fitted(section, series, chosen, seed, progress)
     return EventModelInUse(
         model,
         cast(Any, forecaster or model),
@@ -148,17 +149,17 @@ def fit_event_model(
 
 
 def _fitted(
-    site: Site, series: EventSeries, chosen: str, seed: int, progress: Progress
+    section: EventsSection, series: EventSeries, chosen: str, seed: int, progress: Progress
 ) -> tuple[int, SavedModel, SavedModel | None, dict[str, Any]]:
     """How many buckets were learnt from, the model, a forecaster for one that is none, and the threshold."""
     cut = round((1 - CALM_SHARE) * len(series))
     learnt = series.take(0, cut)
-    model = make(chosen, seed=seed, sequence=_sequence(site)).fit(learnt, progress=progress)
+    model = make(chosen, seed=seed, sequence=_sequence(section)).fit(learnt, progress=progress)
     progress(0.9, "setting the threshold")
-    about = _alarm_about(model, series, cut, site.settings.events.alarms_per_week)
+    about = _alarm_about(model, series, cut, section.alarms_per_week)
     if hasattr(model, "forecast"):
         return cut, model, None, about
-    return cut, model, make(FORECAST, seed=seed, sequence=_sequence(site)).fit(learnt), about
+    return cut, model, make(FORECAST, seed=seed, sequence=_sequence(section)).fit(learnt), about
 
 
 def useful_series(series: EventSeries) -> EventSeries:
@@ -179,15 +180,14 @@ def useful_series(series: EventSeries) -> EventSeries:
     return series.of_kinds(happened)
 
 
-def _chosen(site: Site, name: str | None) -> str:
+def _chosen(section: EventsSection, name: str | None) -> str:
     """The model that is asked for; `auto` is the best measured, which does with labels or without."""
-    wanted = name or site.settings.events.model
+    wanted = name or section.model
     return DEFAULT if wanted == "auto" else wanted
 
 
-def _sequence(site: Site) -> int:
-    settings = site.settings.events
-    return max(2, round(settings.sequence_hours * 60 / settings.bucket_minutes))
+def _sequence(section: EventsSection) -> int:
+    return max(2, round(section.sequence_hours * 60 / section.bucket_minutes))
 
 
 def _alarm_about(model: EventModel, series: EventSeries, cut: int, per_week: float) -> dict[str, Any]:

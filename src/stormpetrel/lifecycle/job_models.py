@@ -93,7 +93,7 @@ def limits_of(section: JobsSection) -> GroupLimits:
 
 FAMILY: Final = ModelFamily.JOBS
 PROFILES: Final = "jobs-profiles"
-NEEDS: Final = {resource: f"jobs-needs-{resource}" for resource in RESOURCES}
+NEEDS: Final = {resource: f"jobs-needs-{resource.replace('_', '-')}" for resource in RESOURCES}
 WAIT: Final = "jobs-wait"
 OUTLOOK: Final = (*NEEDS.values(), WAIT)  # what jobs will need and how long they will wait
 

@@ -6,13 +6,15 @@ between, the moment is read again, what was scored stays, and the tables are the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
 
 from stormpetrel.ingest.live_windows import LiveMoment
 from stormpetrel.lifecycle.node_summaries import node_scores
-from stormpetrel.lifecycle.trace_models import Scored, TraceModel, calibrated, score_frame, seen_by
+from stormpetrel.lifecycle.trace_models import Scored, TraceModel, calibrated, seen_by
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.records.window_frames import NODE_SCORE_SCHEMA, TRACE_SCORE_SCHEMA
 from stormpetrel.store.site import Site
 from stormpetrel.traces.keeping import Quota, kept_scores, kept_windows
@@ -28,10 +30,22 @@ class TakenMoment:
     nodes: pl.DataFrame  # of NODE_SCORE_SCHEMA
 
 
-def take_moment(site: Site, model: TraceModel, moment: LiveMoment, *, share: float = 1.0) -> TakenMoment:
+def take_moment(
+    site: Site,
+    model: TraceModel,
+    moment: LiveMoment,
+    *,
+    share: float = 1.0,
+    before_cursor: Callable[[pl.DataFrame, pl.DataFrame], None] = lambda scores, nodes: None,
+) -> TakenMoment:
     """Score the windows of a moment and keep what the settings leave room for, with the cursor that stands for them.
 
-    `share` is the part of the site's nodes that the moment is of: they get that part of the room.
+    Parameters
+    ----------
+    share
+        The part of the site's nodes that the moment is of: they get that part of the room.
+    before_cursor
+        Called with the scores of windows and of nodes before the cursor is committed: what it commits is there with the cursor.
     """
     model = calibrated(site, model)
     fits = moment.windows.with_columns(fits=seen_by(model))["fits"]
@@ -53,6 +67,7 @@ def take_moment(site: Site, model: TraceModel, moment: LiveMoment, *, share: flo
         nodes = node_scores(model.hierarchy, scores, moment.metrics)
         site.node_scores.append(nodes)
     strange = moment.windows.filter(~fits)  # of another length than the model sees: for the one that comes after it
+    before_cursor(scores, nodes)
     room = max(0, quota.windows - int(kept.sum()))
     keep = pl.concat([fitting.filter(kept), strange.head(room)])
     done = site.cpu_windows.commit(keep, cursor=moment.cursor)

@@ -44,6 +44,17 @@ def newest_findings(site: Site, model: TraceModel) -> list[NodeFinding] | None:
     return odd_nodes(model.detector, seen, share=site.settings.traces.alarm_share)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedMoment:
+    """What a detector says of one moment: the odd nodes, how odd calm ones were, and the calm windows."""
+
+    detector: TraceDetector
+    findings: list[NodeFinding]
+    odd: frozenset[str]
+    recent: RecentNodes
+    calm: pl.DataFrame
+
+
 class LiveDetector:
     """Judges the windows of one moment after the other; a node is told of when it is odd twice in a row.
 
@@ -60,26 +71,36 @@ class LiveDetector:
 
     def step(self, model: TraceModel, windows: pl.DataFrame) -> list[NodeFinding]:
         """The nodes that are odd at this moment and were at the one before; `windows` are of CPU_WINDOW_SCHEMA."""
+        return self.take(self.judge(model, windows))
+
+    def judge(self, model: TraceModel, windows: pl.DataFrame) -> JudgedMoment | None:
+        """What is odd at this moment; nothing is remembered before it is taken. None: there is nothing to judge, or nobody."""
         if model.detector is None or not windows.height or model.detector.calm_nodes < FEWEST_CALM:
-            return []
+            return None
         steps = int(model.detector.data_["steps"])
         fitting = windows.filter(pl.col("user").list.len() == steps)
         if not fitting.height:
-            return []
+            return None
         start = fitting["window_start"].max()
         assert isinstance(start, datetime)
-        if model.detector is not self._judge:  # another version: what the one before found odd is not comparable
-            self._judge, self._recent = model.detector, RecentNodes.none()
+        # What another version of the detector found odd before is not comparable.
+        recent = self._recent if model.detector is self._judge else RecentNodes.none()
         seen = model.detector.observe(frame_windows(pl.concat([*self._past, fitting]), steps))
-        expected, since_s = model.detector.expect(seen, self._recent), start.timestamp() - 1e-3
+        expected, since_s = model.detector.expect(seen, recent), start.timestamp() - 1e-3
         findings = odd_nodes(model.detector, seen, share=self._share, since_s=since_s, expected=expected)
         odd = frozenset(finding.node for finding in findings)
         new = seen.layout.node_start_s >= since_s
         calm = ~np.isin([seen.windows.nodes[number] for number in seen.layout.node_of], sorted(odd))
-        self._recent = self._recent.and_then(model.detector.recent(seen, expected).take(new & calm)).newest()
-        lasting = [finding for finding in findings if finding.node in self._odd_before]
-        self._keep(fitting.filter(~pl.col("node").is_in(sorted(odd))))
-        self._odd_before = odd
+        recent = recent.and_then(model.detector.recent(seen, expected).take(new & calm)).newest()
+        return JudgedMoment(model.detector, findings, odd, recent, fitting.filter(~pl.col("node").is_in(sorted(odd))))
+
+    def take(self, judged: JudgedMoment | None) -> list[NodeFinding]:
+        """Remember a moment, and return the nodes that were odd at the one before as well."""
+        if judged is None:
+            return []
+        lasting = [finding for finding in judged.findings if finding.node in self._odd_before]
+        self._judge, self._recent, self._odd_before = judged.detector, judged.recent, judged.odd
+        self._keep(judged.calm)
         return lasting
 
     def _keep(self, calm: pl.DataFrame) -> None:

@@ -41,7 +41,7 @@ _REQUEST: Final = (
     "req_nodes", "req_gpus", "req_mem_bytes", "extra",
 )  # fmt: skip
 _ALLOCATED: Final = ("cpus", "nodes", "gpus", "mem_bytes")
-_OF_END: Final = ("state", "elapsed_s", "max_rss_bytes", "cpu_time_s", "quality")
+_OF_END: Final = ("state", "elapsed_s", "max_rss_bytes", "cpu_time_s", "busy_gpus", "gpu_mem_bytes", "quality")
 COLUMNS: Final = (*KEY, *_REQUEST, *_ALLOCATED, *_OF_END, "start_time", "end_time")
 _HINTS: Final = ("tag", "input", "sample", "executable")
 _SEED: Final = 23

@@ -7,6 +7,7 @@ model of its own scores with the shipped encoder, which flags nothing until the 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel import __version__
-from stormpetrel.engine import Progress, no_progress
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.family import BY_HAND, Unit
 from stormpetrel.lifecycle.contests.decision import Stopwatch
@@ -30,19 +31,20 @@ from stormpetrel.lifecycle.trace_learning import (
     in_order,
     is_of_length,
     learning_windows,
-    rows_by_length,
 )
 from stormpetrel.lifecycle.trace_regions import known_regions, labelled_trouble
+from stormpetrel.lifecycle.window_scoring import WindowScorer
 from stormpetrel.records.model_families import ModelFamily
+from stormpetrel.records.trace_coverage import drawn_in_turn
 from stormpetrel.records.traces import MIXED, MIXED_JOB
-from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDOW_KEY, float_lists, windows_of
+from stormpetrel.records.window_frames import COUNTED, WINDOW_KEY
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.traces.detector.detector import ARRAYS as DETECTOR
 from stormpetrel.traces.detector.detector import FORMAT_VERSION as DETECTOR_FORMAT
 from stormpetrel.traces.detector.detector import DetectorSettings, TraceDetector
-from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
+from stormpetrel.traces.diagnosis import Trouble, known_bad_io
 from stormpetrel.traces.hierarchy import ARRAYS as HIERARCHY
 from stormpetrel.traces.hierarchy import NodeHierarchy
 from stormpetrel.traces.networks.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
@@ -157,26 +159,43 @@ def fit_trace_model(
     progress: Progress = no_progress,
 ) -> FittedTraces:
     """Train a model on these windows; nothing is saved. The steps are those of the windows, whatever the settings say."""
-    from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+    fit = TraceFit(
+        settings or AutoencoderSettings(), site.settings.traces.alarm_share, site.node_metrics.read().collect(), device
+    )
+    return fit(seen, architecture, progress)
 
-    watch = Stopwatch()
-    fitting = replace(settings or AutoencoderSettings(), architecture=architecture, steps=seen.train.steps)
-    model = TraceAutoencoder(fitting).fit(seen.train, seen.validation, device=device, progress=progress)
-    progress(1.0, "drawing the map")
-    about = {**learnt_about(model, seen, site.settings.traces.alarm_share), **seen.about, "code_version": __version__}
-    progress(1.0, "learning what is calm")
-    detector = fit_detector(seen, model, fitting.seed)
-    hierarchy = learnt_hierarchy(model, seen, site.node_metrics.read().collect())
-    kept = {} if detector is None else {DETECTOR: detector.content()}
-    kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
-    about |= {
-        "detector": None if detector is None else detector.metadata(),
-        "hierarchy": None if hierarchy is None else hierarchy.metadata(),
-        "settings": fitting.record(),
-        "seed": fitting.seed,
-        "compute": watch.read().as_dict(),
-    }
-    return FittedTraces(model, architecture, about, detector, partial(model.save, others=kept))
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceFit:
+    """What a training needs of a site besides the windows: it can be sent to a worker, where no site is open."""
+
+    settings: AutoencoderSettings
+    alarm_share: float
+    metrics: pl.DataFrame  # of NODE_METRIC_SCHEMA
+    device: str = "auto"
+
+    def __call__(self, seen: LearningWindows, architecture: Architecture, progress: Progress) -> FittedTraces:
+        """Train a model on these windows."""
+        from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+
+        watch = Stopwatch()
+        fitting = replace(self.settings, architecture=architecture, steps=seen.train.steps)
+        model = TraceAutoencoder(fitting).fit(seen.train, seen.validation, device=self.device, progress=progress)
+        progress(1.0, "drawing the map")
+        about = {**learnt_about(model, seen, self.alarm_share), **seen.about, "code_version": __version__}
+        progress(1.0, "learning what is calm")
+        detector = fit_detector(seen, model, fitting.seed)
+        hierarchy = learnt_hierarchy(model, seen, self.metrics)
+        kept = {} if detector is None else {DETECTOR: detector.content()}
+        kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
+        about |= {
+            "detector": None if detector is None else detector.metadata(),
+            "hierarchy": None if hierarchy is None else hierarchy.metadata(),
+            "settings": fitting.record(),
+            "seed": fitting.seed,
+            "compute": watch.read().as_dict(),
+        }
+        return FittedTraces(model, architecture, about, detector, partial(model.save, others=kept))
 
 
 def enter_trace_model(
@@ -222,10 +241,13 @@ def _promise_of(calm: Windows, scores: npt.NDArray[np.float64], alarm_share: flo
     return promised(scores, Calm(len(calm), calm.independent(), calm.hours()), alarm_share)
 
 
-def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
-    """The trace model in use, to be run without torch: the site's own, or the shipped encoder where it has none."""
+def load_trace_model(site: Site, *, threads: int | None = None, device: str = "cpu") -> TraceModel:
+    """The trace model in use, to be run without torch on the CPU: the site's own, or the shipped encoder where it has none."""
     training = site.models.current_training(FAMILY)
-    model = shipped_model(site, threads=threads) if training is None else loaded_traces(site, training, threads)
+    if training is None:
+        model = shipped_model(site, threads=threads, device=device)
+    else:
+        model = loaded_traces(site, training, threads, device)
     return with_regions(site, model)
 
 
@@ -277,9 +299,9 @@ class TraceFamily(SiteFamily[TraceModel]):
 TRACES: Final = TraceFamily()
 
 
-def shipped_model(site: Site, *, threads: int | None = None) -> TraceModel:
+def shipped_model(site: Site, *, threads: int | None = None, device: str = "cpu") -> TraceModel:
     """The shipped encoder, with what the site's own windows let it promise so far."""
-    shipped = load_shipped(threads=threads)
+    shipped = load_shipped(threads=threads, device=device)
     promise = shipped_promise(site)
     return TraceModel(shipped.scorer, shipped.map, shipped.bad_io, promise, SHIPPED_NAME, shipped.version, shipped.step_s)
 
@@ -310,6 +332,7 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
         ~labelled_trouble(site) & (pl.col("job_type") != MIXED)
     )
     rows = known.select("trace", "window_start", "node", "job_id", "job_type", "window_s", "score", counted=COUNTED).collect()
+    rows = drawn_in_turn(rows, site.trace_coverage.read().collect())
     if not rows.height:
         return model
     together = rows.select("trace", "window_start", "node", "job_id", "job_type").n_unique()
@@ -322,9 +345,9 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
     return replace(model, promise=promise)
 
 
-def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceModel:
+def loaded_traces(site: Site, training: Training, threads: int | None, device: str = "cpu") -> TraceModel:
     """The model of a training, read and checked."""
-    from stormpetrel.traces.networks.runtime import TraceScorer
+    from stormpetrel.traces.networks.scorers import load_scorer
 
     entry = training.models[0]
     about = entry.about
@@ -334,7 +357,7 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
     except (KeyError, TypeError, ValueError):
         raise incomplete_entry(training) from None
     folder = site.models.verified_folder(entry.name, entry.version)
-    scorer = FittingScorer(TraceScorer.load(folder, threads=threads), step_s)
+    scorer = FittingScorer(load_scorer(folder, threads=threads, device=device), step_s)
     return TraceModel(
         scorer,
         chart,
@@ -369,22 +392,36 @@ def score_new_windows(
     since: datetime | None = None,
     chunk_windows: int = CHUNK_WINDOWS,
     progress: Progress = no_progress,
+    engine: Engine = ONE_PROCESS,
 ) -> Scored:
     """Score the windows (since a moment) that this version of the model has not scored, in whole moments, one commit per chunk.
 
-    A moment is scored with all its threads, those that were scored before as well: they are neighbours of the late ones.
+    A moment is scored with all its threads, those that were scored before as well: they are neighbours of the late ones. A chunk
+    is an item of the engine: workers score, and this process reads and commits, in the order of time. The shipped encoder sets
+    its threshold on the way, one chunk after the other: until it has one, it scores here.
     """
     pending = _pending(site, model, since)
     scored, flagged, other, commits, done = 0, 0, 0, 0, 0
     sets_threshold = model.is_shipped and not model.promise.is_kept
     size = min(chunk_windows, pending.height // _PARTS) if sets_threshold else chunk_windows
-    for first, last, waiting in _chunks(pending, size):
-        progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
-        rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
-        fitting = in_order(rows.filter(seen_by(model)))
-        if fitting.height:
-            model = calibrated(site, model)
-            scores = score_frame(model, fitting)
+    place_of_work = ONE_PROCESS if model.is_shipped else engine
+    is_sent = place_of_work != ONE_PROCESS
+    scorer = WindowScorer(model, site.models.verified_folder(model.name, model.version) if is_sent else None)
+    in_work: deque[tuple[datetime, datetime, pl.DataFrame, pl.DataFrame]] = deque()
+
+    def chunks() -> Iterator[pl.DataFrame]:
+        for first, last, waiting in _chunks(pending, size):
+            rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
+            fitting = in_order(rows.filter(seen_by(model)))
+            in_work.append((first, last, waiting, fitting.select(WINDOW_KEY)))
+            if fitting.height:
+                scorer.model = calibrated(site, scorer.model)
+            progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
+            yield fitting
+
+    for scores in place_of_work.map(scorer, chunks(), name=lambda rows: f"{rows.height:,} windows"):
+        first, last, waiting, fitting = in_work.popleft()
+        if scores is not None:
             late = scores.join(waiting, on=list(WINDOW_KEY), how="semi", nulls_equal=True, maintain_order="left")
             added = site.trace_scores.append(late)
             if model.hierarchy is not None:
@@ -393,42 +430,7 @@ def score_new_windows(
             scored, flagged, commits = scored + added, flagged + int(late["flagged"].sum()), commits + (added > 0)
         other += waiting.join(fitting, on=list(WINDOW_KEY), how="anti", nulls_equal=True).height
         done += waiting.height
-    return Scored(scored, flagged, other, commits, calibrated(site, model).promise, model.is_shipped)
-
-
-def score_frame(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
-    """What a model says of windows of CPU_WINDOW_SCHEMA, as a frame of TRACE_SCORE_SCHEMA, in the order of the rows."""
-    numbered = rows.with_row_index("_row")
-    parts = [_scores_of_length(model, part) for part in rows_by_length(numbered)]
-    return pl.concat(parts).sort("_row").drop("_row")
-
-
-def _scores_of_length(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
-    windows = windows_of(rows)
-    placed = place(model.scorer, model.map, model.bad_io, windows)
-    threshold = np.inf if model.threshold is None else model.threshold
-    distance = pl.lit(None, dtype=pl.Float32) if placed.bad_io_distance is None else pl.Series(placed.bad_io_distance)
-    region = pl.Series(model.regions.names_of(placed.embedding).name.tolist(), dtype=pl.String)
-    return rows.select(
-        "_row",
-        *WINDOW_KEY,
-        "split",
-        "job_id",
-        "job_type",
-        window_s=pl.lit(windows.window_s, dtype=pl.Float32),
-        model=pl.lit(model.name),
-        model_version=pl.lit(model.version, dtype=pl.Int64),
-        score=pl.Series(placed.score),
-        # A thread that changed hands is unlike anything learnt, and everybody knows why.
-        flagged=pl.Series((placed.score > threshold) & (windows.job != MIXED_JOB)),
-        x=pl.Series(placed.x),
-        y=pl.Series(placed.y),
-        max_iowait=pl.Series(placed.max_iowait),
-        bad_io_distance=distance,
-        stands_for=pl.lit(None, dtype=pl.Int32),
-        region=region.replace("", None),
-        embedding=float_lists(placed.embedding),
-    ).cast({name: dtype for name, dtype in TRACE_SCORE_SCHEMA.items()})  # noqa: C416  a Schema is refused beside `_row`
+    return Scored(scored, flagged, other, commits, calibrated(site, scorer.model).promise, model.is_shipped)
 
 
 def _pending(site: Site, model: TraceModel, since: datetime | None) -> pl.DataFrame:

@@ -91,6 +91,8 @@ VALUE_COLUMNS: Final = (
     Column("alloc_tres", pl.String, "trackable resources allocated"),
     Column("extra", pl.Map(pl.String, pl.String), "every other field the source had"),
     Column("source", pl.String, "format the row came in"),
+    Column("busy_gpus", pl.Float64, "GPUs that were busy at most, in any sample (gpuutil ÷ 100); null where nobody measured it"),
+    Column("gpu_mem_bytes", pl.Int64, "memory of GPUs used at most, in any sample; null where nobody measured it"),
 )
 
 # What is said about a row rather than by its source.

@@ -7,19 +7,22 @@ numpy, scipy, scikit-learn, XGBoost, torch.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel import __version__
 from stormpetrel.config import settings_from
-from stormpetrel.engine import Engine, Progress, no_progress
+from stormpetrel.engine import Engine, KeptResults, Progress, no_progress
+from stormpetrel.engine.codecs import JsonCodec
 from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.events.evaluation import PER_WEEK, Dataset, Run, contestants, judge_contestants
 from stormpetrel.events.event_metrics import AFTERMATH_HOURS, TestOutage, outages_in
@@ -273,7 +276,7 @@ def _moment(value: object) -> datetime:
 
 
 SEEDS: Final = 10
-WORKERS: Final = 2
+TWO_PROCESSES: Final = Engine(2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,7 +306,8 @@ class StudyPlan:
     seeds: tuple[int, ...] = tuple(range(SEEDS))
     models: tuple[str, ...] = ()  # all of them if none is named
     per_week: float = PER_WEEK
-    workers: int = WORKERS
+    engine: Engine = TWO_PROCESSES
+    keep: Path | None = None  # folder for the runs of each data set and seed: those that are there are not made again
 
 
 def run_study(plan: StudyPlan, *, progress: Progress = no_progress) -> Iterator[list[Run]]:
@@ -318,7 +322,23 @@ def run_study(plan: StudyPlan, *, progress: Progress = no_progress) -> Iterator[
         outage_functions(recipe.plug_ins)
     tasks = [(recipe, seed) for seed in plan.seeds for recipe in plan.recipes]
     judge = _Judge(plan.models, plan.per_week)
-    yield from Engine(plan.workers).map(judge, tasks, name=lambda task: f"{task[0].name}, seed {task[1]}", progress=progress)
+    codec: JsonCodec[list[Run]] = JsonCodec(list[Run])
+    kept: KeptResults[list[Run]] | None = None if plan.keep is None else KeptResults(plan.keep, _run_of(plan), codec)
+    yield from plan.engine.map(judge, tasks, name=lambda task: f"{task[0].name}, seed {task[1]}", progress=progress, kept=kept)
+
+
+def _run_of(plan: StudyPlan) -> dict[str, Any]:
+    """All that the runs of a plan depend on besides data set and seed; other data under the same name are another run."""
+    data = [(recipe.name, recipe.hours, recipe.has_labels, recipe.plug_ins, _digest(recipe.series)) for recipe in plan.recipes]
+    return {"study": "events", "version": __version__, "models": plan.models, "per_week": plan.per_week, "data": data}
+
+
+def _digest(series: EventSeries | None) -> str:
+    if series is None:
+        return ""
+    arrays = (series.start_s, series.counts, series.label, series.background)
+    names = repr((series.bucket_s, series.kinds, series.background_names, series.zone))
+    return hashlib.sha256(names.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

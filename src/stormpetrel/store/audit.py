@@ -71,6 +71,12 @@ class AuditTrail:
             first = {"time": now.isoformat(timespec="seconds"), "user": user, "action": action}
             connection.execute(sa.insert(table).values({**first, "about": json.dumps(about, ensure_ascii=False)}))
 
+    def times_since(self, user: str, action: str, since: datetime) -> int:
+        """How many entries there are of one user and action after a moment."""
+        is_it = (table.c.user == user, table.c.action == action, table.c.time > since.isoformat(timespec="seconds"))
+        with self._state.transaction() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(table).where(*is_it)).scalar_one())
+
     def recent(self, limit: int = 50) -> list[AuditEntry]:
         """The latest entries, newest first."""
         with self._state.transaction() as connection:

@@ -24,10 +24,11 @@ _PIECE: Final = 500  # keys in one query: SQLite bears some thousand
 
 
 class MailKind(StrEnum):
-    """What a mail is about: the end of a job, or anything else that Slurm says (as it says it)."""
+    """What a mail is about: the end of a job, anything else that Slurm says (as it says it), or somebody's week."""
 
     END = "end"
     PLAIN = "plain"
+    DIGEST = "digest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class MailStore:
                 known.update(connection.execute(sa.select(table.c.key).where(table.c.key.in_(piece))).scalars())
             new = list({mail.key: mail for mail in mails if mail.key not in known}.values())
             if new:
-                connection.execute(sa.insert(table), [_row(mail) for mail in new])
+                connection.execute(sa.insert(table), [row_of(mail) for mail in new])
         return len(new)
 
     def waiting(self) -> Sequence[QueuedMail]:
@@ -123,7 +124,8 @@ def _pieces(values: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (values[start : start + _PIECE] for start in range(0, len(values), _PIECE))
 
 
-def _row(mail: QueuedMail) -> dict[str, Any]:
+def row_of(mail: QueuedMail) -> dict[str, Any]:
+    """Return a mail as a row of its table."""
     return {
         "key": mail.key, "kind": mail.kind.value, "recipient": mail.recipient, "user": mail.user, "topic": mail.topic,
         "created": _text(mail.created), "state": mail.state.value, "tries": mail.tries, "not_before": _text(mail.not_before),

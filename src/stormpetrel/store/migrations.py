@@ -121,6 +121,17 @@ def _add_columns(migration: Migration) -> None:
     migration.add_column("outages", "resource")
 
 
+def _name_tokens_by_user(migration: Migration) -> None:
+    """Make the table of tokens anew: no database changes what is unique in the same words as another."""
+    table = migration.table("tokens")
+    rows = [dict(row._mapping) for row in migration.connection.execute(sa.text("SELECT * FROM tokens"))]
+    table.drop(migration.connection)
+    table.create(migration.connection)
+    if rows:
+        migration.connection.execute(sa.insert(table), rows)
+    migration.create("digests")
+
+
 STEPS: Final = (
     Step(2, "the registry of models", lambda migration: migration.create("models")),
     Step(
@@ -139,4 +150,5 @@ STEPS: Final = (
     Step(8, "what policies and people decided and did", lambda migration: migration.create("actions")),
     Step(9, "answers of administrators on cases", lambda migration: migration.create("case_answers")),
     Step(10, "mail to users", lambda migration: migration.create("mails")),
+    Step(11, "tokens are named by their users; who wants the weekly digest", _name_tokens_by_user),
 )

@@ -20,6 +20,7 @@ from stormpetrel.store.actions import ActionStore
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.case_answers import CaseAnswerStore
 from stormpetrel.store.cluster_cache import ClusterCache
+from stormpetrel.store.digests import DigestStore
 from stormpetrel.store.events.counts import EventBackgroundStore, EventCountStore
 from stormpetrel.store.events.outages import OutageStore
 from stormpetrel.store.filesystem import format_disk, refuse_folder_of_another, writing
@@ -46,6 +47,7 @@ from stormpetrel.store.traces import (
     EventScoreStore,
     NodeMetricStore,
     NodeScoreStore,
+    TraceCoverageStore,
     TraceRegionStore,
     TraceScoreStore,
 )
@@ -71,6 +73,7 @@ class Site:
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
         self.trace_regions = TraceRegionStore(folder / "tables", state.writer_lock)
+        self.trace_coverage = TraceCoverageStore(folder / "tables", state.writer_lock)
         self.node_metrics = NodeMetricStore(folder / "tables", state.writer_lock)
         self.node_scores = NodeScoreStore(folder / "tables", state.writer_lock)
         self.event_counts = EventCountStore(folder / "tables", state.writer_lock)
@@ -88,6 +91,7 @@ class Site:
         self.case_answers = CaseAnswerStore(state)
         self.views = ViewStore(state)
         self.mails = MailStore(state)
+        self.digests = DigestStore(state)
         self.unread_fields = UnreadFields(state)
         self.audit = AuditTrail(state)
         self.cluster = ClusterCache(folder, settings.slurm)
@@ -110,7 +114,7 @@ class Site:
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table, self.shadow_scores.table)
         of_traces = (self.cpu_windows.table, self.trace_scores.table, self.trace_regions.table)
-        of_nodes = (self.node_metrics.table, self.node_scores.table)
+        of_nodes = (self.node_metrics.table, self.node_scores.table, self.trace_coverage.table)
         return *of_jobs, *of_traces, *of_nodes, *of_events, *scores, self.incident_history.table
 
     def require_writable(self) -> None:
@@ -246,6 +250,7 @@ def _create_tables(site: Site) -> None:
     site.trace_regions.create()
     site.node_metrics.create()
     site.node_scores.create()
+    site.trace_coverage.create()
     site.event_counts.create()
     site.event_background.create()
     site.event_scores.create()

@@ -46,6 +46,7 @@ class SourceHealth:
     problem_since: datetime | None = None
     looking_since: datetime | None = None  # the beginning of the poll under way
     progressed: datetime | None = None  # when that poll last made progress
+    behind: str = ""  # what is left out because there is no time for all of it
 
     def lag_s(self, now: datetime) -> float | None:
         """Seconds since the last successful poll; None where there was none."""
@@ -71,15 +72,18 @@ class SourceHealth:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong with a source: its last look failed, the look under way takes too long, or the next one is overdue."""
+    """What is wrong with a source: its last look failed, the look under way takes too long, or the next one is overdue.
+
+    `behind`: it is read well, and only a part of it is judged, because there is no time for all.
+    """
 
     source: str
-    kind: Literal["failed", "slow", "overdue"]
+    kind: Literal["failed", "slow", "overdue", "behind"]
     what: str
 
     def same_as(self, other: Trouble | None) -> bool:
         """Whether both tell of the same thing: seconds that go by are no news, another reason is."""
-        return other is not None and self.kind == other.kind and (self.kind != "failed" or self.what == other.what)
+        return other is not None and self.kind == other.kind and (self.kind in ("slow", "overdue") or self.what == other.what)
 
 
 def troubles(sources: Iterable[SourceHealth], now: datetime) -> list[Trouble]:
@@ -95,7 +99,10 @@ def troubles(sources: Iterable[SourceHealth], now: datetime) -> list[Trouble]:
         for source in sources
         if source.watcher not in held_up and _is_overdue(source, now)
     }
-    return [problem for source in sources if (problem := direct.get(source.name) or late.get(source.name))]
+    behind = {source.name: Trouble(source.name, "behind", source.behind) for source in sources if source.behind}
+    return [
+        problem for source in sources if (problem := direct.get(source.name) or late.get(source.name) or behind.get(source.name))
+    ]
 
 
 def leading(sources: Iterable[SourceHealth]) -> list[SourceHealth]:
@@ -144,6 +151,10 @@ class SourceBook:
         """Leave out a source that turned out to be none."""
         with self._lock:
             self._sources.pop(name, None)
+
+    def note_behind(self, name: str, what: str) -> None:
+        """Note what of a source is left out for lack of time; empty: nothing is."""
+        self._change(name, behind=what)
 
     def now(self) -> datetime:
         """The moment by the clock that its records have: the machine's, also where the site's own is another."""

@@ -49,6 +49,7 @@ def sql_tables(site: Site) -> dict[str, pl.LazyFrame]:
         "trace_regions": site.trace_regions.read(),
         "node_metrics": site.node_metrics.read(),
         "node_scores": site.node_scores.read(),
+        "trace_coverage": site.trace_coverage.read(),
         "event_counts": site.event_counts.read(places=True),
         "event_background": site.event_background.read(),
         "event_scores": site.event_scores.read(),

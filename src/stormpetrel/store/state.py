@@ -32,7 +32,7 @@ from stormpetrel.store.identity import Identity, holds_tables, identity_of, new_
 from stormpetrel.store.migrations import Migration, SiteFiles, migrate
 from stormpetrel.store.state_tables import ALL_TABLES, METADATA, forgotten, ingests, meta
 
-STATE_FORMAT = 10  # what each format added: migrations.py
+STATE_FORMAT = 11  # what each format added: migrations.py
 STATE_FILE = "state.db"
 _UNFINISHED = "unfinished"  # the key of `meta` that says that a new state is still being filled
 

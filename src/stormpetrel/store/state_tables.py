@@ -32,11 +32,12 @@ tokens = sa.Table(
     "tokens",
     METADATA,
     sa.Column("digest", sa.String(64), primary_key=True),  # SHA-256 of the token; the token itself is nowhere
-    sa.Column("name", sa.String(128), nullable=False, unique=True),
+    sa.Column("name", sa.String(128), nullable=False),
     sa.Column("user", sa.Text, nullable=False),  # whose jobs it shows
     sa.Column("scopes", sa.Text, nullable=False),  # JSON list
     sa.Column("created", sa.String(40), nullable=False),
     sa.Column("expires", sa.String(40)),
+    sa.UniqueConstraint("user", "name"),  # users name their own
 )
 opinions = sa.Table(
     "opinions",  # "was this advice useful?"
@@ -177,7 +178,15 @@ mails = sa.Table(
     sa.Column("problem", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),  # JSON: what Slurm said
 )
+digests = sa.Table(
+    "digests",  # who wants the weekly digest
+    METADATA,
+    sa.Column("user", sa.String(256), primary_key=True),
+    sa.Column("address", sa.String(320), nullable=False),
+    sa.Column("since", sa.String(40), nullable=False),  # ISO, UTC
+    sa.Column("last", sa.String(40), nullable=False),  # nothing is queued for appointed times up to this
+)
 ALL_TABLES = (
     meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
-    incidents, incident_acts, mutes, watchers, messages, actions, case_answers, mails,
+    incidents, incident_acts, mutes, watchers, messages, actions, case_answers, mails, digests,
 )  # fmt: skip

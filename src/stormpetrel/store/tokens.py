@@ -50,8 +50,11 @@ class TokenStore:
         self._state = state
         self._clock = clock
 
-    def add(self, name: str, *, user: str, scopes: Iterable[str], days: float | None = None) -> str:
-        """Make a token for a user (named as in the site's tables); this is the only time that it can be read."""
+    def add(self, name: str, *, user: str, scopes: Iterable[str], days: float | None = None, at_most: int | None = None) -> str:
+        """Make a token for a user (named as in the site's tables); this is the only time that it can be read.
+
+        UsageError where the user has one of this name, or (`at_most`) as many valid ones already; those past their time go first.
+        """
         _check_name(name)
         if not user:
             raise UsageError("A token must belong to a user.", hint="Name one: --user USER.")
@@ -71,8 +74,14 @@ class TokenStore:
             "expires": None if days is None else (now + timedelta(days=days)).isoformat(timespec="seconds"),
         }
         with self._state.transaction() as connection:
-            if connection.execute(sa.select(table.c.name).where(table.c.name == name)).first():
+            if at_most is not None:
+                is_over = (table.c.user == user, table.c.expires <= row["created"])
+                connection.execute(sa.delete(table).where(*is_over))
+            names = set(connection.execute(sa.select(table.c.name).where(table.c.user == user)).scalars())
+            if name in names:
                 raise UsageError(f"There is a token '{name}' already.", hint=f"Run: stormpetrel tokens revoke '{name}'")
+            if at_most is not None and len(names) >= at_most:
+                raise UsageError(f"You have {len(names)} tokens already, and {at_most} is the most.", hint="Revoke one first.")
             connection.execute(sa.insert(table).values(row))
         return token
 
@@ -99,16 +108,22 @@ class TokenStore:
         """Whether a token's time has passed."""
         return token.expires is not None and self._clock() >= token.expires
 
-    def all(self) -> list[Token]:
-        """Every token, also those past their time, by name."""
+    def all(self, *, user: str | None = None) -> list[Token]:
+        """Every token (of a user), also those past their time, by name and user."""
+        query = sa.select(table).order_by(table.c.name, table.c.user)
         with self._state.transaction() as connection:
-            return [_token(row) for row in connection.execute(sa.select(table).order_by(table.c.name))]
+            rows = connection.execute(query if user is None else query.where(table.c.user == user))
+            return [_token(row) for row in rows]
 
-    def revoke(self, name: str) -> None:
-        """Make a token worthless."""
+    def revoke(self, name: str, *, user: str | None = None) -> None:
+        """Make a token worthless; UsageError where no user is named and several have one of that name."""
+        is_it = [table.c.name == name] if user is None else [table.c.name == name, table.c.user == user]
         with self._state.transaction() as connection:
-            gone = connection.execute(sa.delete(table).where(table.c.name == name)).rowcount
-        if not gone:
+            users = list(connection.execute(sa.select(table.c.user).where(*is_it)).scalars())
+            if len(users) > 1:
+                raise UsageError(f"{len(users)} users have a token {name[:80]!r}.", hint="Name one of them: --user USER.")
+            connection.execute(sa.delete(table).where(*is_it))
+        if not users:
             raise NotThereError(f"There is no token {name[:80]!r}.", hint="Run: stormpetrel tokens list")
 
 

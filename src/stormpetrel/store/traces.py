@@ -18,6 +18,7 @@ from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import EVENT_SCORE_KEY, EVENT_SCORE_SCHEMA
 from stormpetrel.records.regions import TRACE_REGION_SCHEMA, KnownRegion, RegionScope
 from stormpetrel.records.times import month_of
+from stormpetrel.records.trace_coverage import TRACE_COVERAGE_SCHEMA
 from stormpetrel.records.window_frames import (
     CPU_WINDOW_SCHEMA,
     NODE_KEY,
@@ -278,3 +279,34 @@ class NodeScoreStore(ScoreStore):
     spec = NODE_SCORE_TABLE
     key = (*NODE_KEY, "level", "model", "model_version")
     time = "window_start"
+
+
+TRACE_COVERAGE: Final = TableSpec(
+    "trace_coverage",
+    pl.Schema({**TRACE_COVERAGE_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("window_start",),
+    distinct=("lag_s", "load"),
+)
+
+
+class TraceCoverageStore(TableStore):
+    """Which nodes were judged in a window, and which are in the next; a window without a row was judged in full."""
+
+    spec = TRACE_COVERAGE
+
+    def read(self, *, since: datetime | None = None, until: datetime | None = None) -> pl.LazyFrame:
+        """The rows of windows that begin in a span of time, as a frame of TRACE_COVERAGE_SCHEMA."""
+        return self.table.between("window_start", since, until).select(list(TRACE_COVERAGE_SCHEMA))
+
+    def newest(self) -> dict[str, Any] | None:
+        """The row of the newest window that has one."""
+        rows = self.read().sort("window_start").tail(1).collect().to_dicts()
+        return rows[0] if rows else None
+
+    def append(self, row: dict[str, Any]) -> int:
+        """Add the row of a window; one that is there stays, and 0 is returned."""
+        with self._writer_lock():
+            return self.table.append_new(
+                pl.DataFrame([row], schema=TRACE_COVERAGE_SCHEMA), key=("cluster", "window_start"), column="window_start"
+            )

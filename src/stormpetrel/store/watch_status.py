@@ -87,7 +87,7 @@ class WatchReport:
         """Why the watch does not do its work, in a sentence; empty where it does."""
         if self.status is None:
             return ""
-        troubles = self.troubles(now, of=leading(self.sources))
+        troubles = [one for one in self.troubles(now, of=leading(self.sources)) if one.kind != "behind"]  # it does its work
         if troubles:
             return troubles[0].what
         turned_s = self.status.seconds_silent(now)

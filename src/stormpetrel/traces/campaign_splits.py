@@ -76,12 +76,13 @@ def steps_of(window_s: float, step_s: float) -> int:
 def split_traces(traces: Sequence[Trace], cut: Cut | None = None) -> SplitWindows:
     """The windows of campaigns by what each is for; of runs that do not say it, by span of time.
 
-    Of the latter, runs that overlap in time are one span; the first five eighths of the spans teach and the others test. Where
-    there is no validation campaign, the last 15 % of each training run's time is taken for it. Windows that overlap are always of
-    the same part; UsageError where campaigns that overlap in time are for different parts.
+    Of the latter, runs that overlap in time are one span; the first five eighths of the spans teach and the others test. A single
+    run is split by its own time, in the same proportion. Where there is no validation campaign, the last 15 % of each training
+    run's time is taken for it. Windows that overlap are always of the same part; UsageError where campaigns that overlap in time
+    are for different parts.
     """
     cut = cut or Cut()
-    by_split = _by_campaign(traces) if _counts_text(traces) else _by_time(traces)
+    by_split = _by_campaign(traces) if _counts_text(traces) else _by_time(traces, cut)
     by_split = {split: _once(some, cut) for split, some in by_split.items()}
     train, validation = _teaching(by_split[Split.TRAIN], by_split[Split.VALIDATION], cut)
     return SplitWindows(train, validation, _windows(by_split[Split.TEST], Split.TEST, cut), cut, numbered_spans(traces))
@@ -132,19 +133,29 @@ def _by_campaign(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
     return by_split
 
 
-def _by_time(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
+def _by_time(traces: Sequence[Trace], cut: Cut) -> dict[Split, list[Trace]]:
     spans = time_spans(traces)
+    if len(traces) == 1 and spans:
+        return _by_part_of_one(traces[0], cut)
     if len(spans) < 2:
-        there = (
-            "one run" if len(traces) == 1 else "no run" if not traces else f"{len(traces)} runs that overlap in time and are one"
-        )
+        there = f"are {len(traces)} runs that overlap in time and count as one" if len(traces) > 1 else "is no run"
         raise UsageError(
-            f"There is {there} without a split: nothing would be left to test on.",
-            hint="Name two runs of different times or more.",
+            f"There {there}, without a split: nothing would be left to test on.", hint="Name two runs of different times or more."
         )
     taught = max(1, len(spans) * TRAINING_SPANS[0] // TRAINING_SPANS[1])
     train, test = ([trace for span in part for trace in span] for part in (spans[:taught], spans[taught:]))
     return {Split.TRAIN: train, Split.VALIDATION: [], Split.TEST: test}
+
+
+def _by_part_of_one(trace: Trace, cut: Cut) -> dict[Split, list[Trace]]:
+    """The first five eighths of the time of a single run for training, the rest for test."""
+    at, window_steps = trace.steps * TRAINING_SPANS[0] // TRAINING_SPANS[1], steps_of(cut.window_s, trace.step_s)
+    if trace.steps - at < window_steps:
+        raise UsageError(
+            f"The run {trace.name[:80]!r} has {trace.steps} steps, too few to be split by time into windows of {window_steps}.",
+            hint="Record a longer one, or name two runs of different times or more.",
+        )
+    return {Split.TRAIN: [_steps(trace, slice(0, at))], Split.VALIDATION: [], Split.TEST: [_steps(trace, slice(at, None))]}
 
 
 def _once(traces: Sequence[Trace], cut: Cut) -> list[Trace]:

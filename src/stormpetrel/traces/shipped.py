@@ -37,12 +37,12 @@ class ShippedEncoder:
     window_s: float
 
 
-def load_shipped(*, threads: int | None = None, folder: Path = SHIPPED) -> ShippedEncoder:
+def load_shipped(*, threads: int | None = None, folder: Path = SHIPPED, device: str = "cpu") -> ShippedEncoder:
     """Read and check the shipped encoder; MissingExtraError where ONNX Runtime is not there."""
     from stormpetrel.traces.networks.fitting_windows import FittingScorer
-    from stormpetrel.traces.networks.runtime import TraceScorer
+    from stormpetrel.traces.networks.scorers import load_scorer
 
-    scorer, about = TraceScorer.load(folder, threads=threads), shipped_about(folder)
+    scorer, about = load_scorer(folder, threads=threads, device=device), shipped_about(folder)
     try:
         step_s, window_s, version = float(about["step_s"]), float(about["window_s"]), int(about["version"])
         chart, bad_io = PcaMap.from_dict(about["map"]), Trouble.of_record(about["bad_io"])

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from stormpetrel.engine import Engine, Progress, no_progress
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import UsageError
 from stormpetrel.private_files import write_private
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows
@@ -29,13 +29,13 @@ _KEPT: Final = re.compile(rf"({'|'.join(Architecture)})-(\d{{1,9}})")
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What to train, how often, on what device and how many at a time; `settings` are those of the first model of each kind."""
+    """What to train, how often, on what device and where; `settings` are those of the first model of each kind."""
 
     architectures: tuple[Architecture, ...] = tuple(Architecture)
     models: int = MODELS
     device: str = "auto"
     settings: AutoencoderSettings = field(default_factory=AutoencoderSettings)
-    workers: int = 1
+    engine: Engine = ONE_PROCESS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,11 +69,11 @@ def run_study(split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: P
             folder=folder,
             device=plan.device,
             progress=progress,
-            engine=Engine(plan.workers),
+            engine=replace(plan.engine, shared=folder),
         )
         training_s[str(kind)] = round(time.monotonic() - began, 3)
     began = time.monotonic()
-    scorers = {kind: [load_scorer(path) for path in paths] for kind, paths in folders.items()}
+    scorers = {kind: [load_scorer(path, device=plan.device) for path in paths] for kind, paths in folders.items()}
     evaluation = evaluate(scorers, split.train, split.test, seed=plan.settings.seed, why=why, progress=progress)
     judging_s = round(time.monotonic() - began, 3)
     progress(1.0, "measuring the speed")
@@ -111,12 +111,12 @@ def kept_cut(folder: Path) -> Cut:
         raise UsageError(f"{folder / _CUT} cannot be read.", hint="Make the models again: traces evaluate --keep DIR") from None
 
 
-def load_scorer(folder: Path, *, threads: int | None = None) -> Scorer:
-    """A saved model as what scores: the runtime without torch, or torch itself on a machine without ONNX."""
+def load_scorer(folder: Path, *, threads: int | None = None, device: str = "cpu") -> Scorer:
+    """A saved model as what scores: the runtime of the device, or torch itself on a machine without ONNX."""
     if _has_onnx():
-        from stormpetrel.traces.networks.runtime import TraceScorer
+        from stormpetrel.traces.networks import scorers
 
-        return TraceScorer.load(folder, threads=threads)
+        return scorers.load_scorer(folder, threads=threads, device=device)
     from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
     return TraceAutoencoder.load(folder)

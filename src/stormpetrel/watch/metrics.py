@@ -5,7 +5,7 @@ Step, quality frame -> WatchMetrics -> text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,11 +14,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.trace_models import Scored
+from stormpetrel.records.incidents import Incident, Severity
 from stormpetrel.store.source_health import SourceBook, troubles
 from stormpetrel.watch.event_findings import GridStep
 from stormpetrel.watch.loop import Step
 from stormpetrel.watch.notify.outbox import OutboxStep
+from stormpetrel.watch.trace_sampling import Coverage
 
 QUALITY_FIGURES: Final = ("n", "pr_auc", "failed_share", "brier", "ece", "precision", "recall")
 _MS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -60,6 +63,18 @@ class WatchMetrics:
         self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
         self.windows = Counter("stormpetrel_windows_scored", "CPU windows that were scored", **within)
         self.flagged_windows = Counter("stormpetrel_windows_flagged", "CPU windows above the threshold", **within)
+        self.rotation = Gauge(
+            "stormpetrel_traces_rotation_windows", "Each node is judged in one of so many windows; 1: in all", **within
+        )
+        self.trace_lag = Gauge(
+            "stormpetrel_traces_lag_seconds", "From the end of the newest scored window to its scores", **within
+        )
+        self.trace_load = Gauge(
+            "stormpetrel_traces_load", "Time that reading and scoring a window take, as a share of its length", **within
+        )
+        self.node_windows = Counter(
+            "stormpetrel_traces_node_windows", "Windows of nodes, judged and skipped for lack of time", ["result"], **within
+        )
         self.heartbeat = Gauge("stormpetrel_watch_heartbeat_timestamp_seconds", "When the loop last made a turn", **within)
         self.messages_waiting = Gauge("stormpetrel_messages_waiting", "Messages that are not delivered yet", **within)
         self.messages_wait = Gauge(
@@ -68,6 +83,20 @@ class WatchMetrics:
         self.messages_given_up = Gauge("stormpetrel_messages_given_up", "Messages that a receiver refused", **within)
         self.heartbeat.set_to_current_time()
         self.trainings = Counter("stormpetrel_trainings", "Trainings started by the watch", ["result"], **within)
+        self.open_incidents = Gauge("stormpetrel_open_incidents", "Incidents that are not over", ["severity"], **within)
+        self.incident_open = Gauge(
+            "stormpetrel_incident_open", "1 while an incident is not over", ["incident", "severity", "kind", "blame"], **within
+        )
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Show what is counted by label before it first happens: a query over nothing and one over zero differ."""
+        for moment in Moment:
+            self.late.labels(moment.value)
+        for result in ("finished", "failed"):
+            self.trainings.labels(result)
+        for severity in Severity:
+            self.open_incidents.labels(severity.value)
 
     def ask(self, *, ready: Callable[[], bool], lag_s: Callable[[], float]) -> None:
         """Show what these say at the moment of each scrape: a loop that hangs cannot set anything."""
@@ -103,6 +132,24 @@ class WatchMetrics:
         """Count what a look at CPU traces came to."""
         self.windows.inc(scored.scored)
         self.flagged_windows.inc(scored.flagged)
+
+    def note_coverage(self, coverage: Coverage) -> None:
+        """Show how late CPU traces are judged, and how many of them."""
+        self.rotation.set(coverage.every)
+        self.trace_lag.set(max(0.0, coverage.lag_s))
+        self.trace_load.set(coverage.load)
+        self.node_windows.labels("judged").inc(coverage.judged)
+        self.node_windows.labels("skipped").inc(coverage.skipped + coverage.passed_over * (coverage.judged + coverage.skipped))
+
+    def note_incidents(self, open_ones: Sequence[Incident]) -> None:
+        """Show the incidents that are not over, by number and kind: no label names a user, a job or a node."""
+        listed = [incident for incident in open_ones if not incident.is_quiet]
+        for severity in Severity:
+            self.open_incidents.labels(severity.value).set(sum(incident.severity is severity for incident in listed))
+        self.incident_open.clear()
+        for incident in listed:
+            kind = incident.kinds[0].value if incident.kinds else ""
+            self.incident_open.labels(str(incident.id), incident.severity.value, kind, incident.blame.value).set(1)
 
     def beat(self) -> None:
         """The loop has made a turn."""

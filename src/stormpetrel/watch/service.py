@@ -38,8 +38,13 @@ class Health:
     @property
     def not_ready(self) -> str:
         """Why the watch does not do its work; empty while it does. Asks the sources now: a look may hang."""
-        current = troubles(leading(self._book.sources()), datetime.now(UTC))
+        current = [one for one in troubles(leading(self._book.sources()), datetime.now(UTC)) if one.kind != "behind"]
         return current[0].what if current else self._hindrance
+
+    @property
+    def notes(self) -> list[str]:
+        """What is done in part only, while the watch does its work."""
+        return [trouble.what for trouble in troubles(self._book.sources(), datetime.now(UTC)) if trouble.kind == "behind"]
 
     def alive(self) -> str:
         """Empty while the loop turns; otherwise what is wrong."""
@@ -83,13 +88,13 @@ def _reason(error: ExporterError) -> str:
 
 
 def _routes(health: Health, metrics: Callable[[], bytes]) -> Routes:
-    def tell(problem: str) -> tuple[str, bytes]:
+    def tell(problem: str, notes: Sequence[str] = ()) -> tuple[str, bytes]:
         if problem:
             raise AnswerError(503, problem)
-        return "text/plain; charset=utf-8", b"ok\n"
+        return "text/plain; charset=utf-8", "".join(f"{line}\n" for line in ("ok", *notes)).encode()
 
     return {
         "/metrics": lambda _query: ("text/plain; version=0.0.4; charset=utf-8", metrics()),
         "/healthz": lambda _query: tell(health.alive()),
-        "/readyz": lambda _query: tell(health.alive() or health.not_ready),
+        "/readyz": lambda _query: tell(health.alive() or health.not_ready, health.notes),
     }

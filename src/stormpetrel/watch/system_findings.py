@@ -76,7 +76,7 @@ class SystemFindings:
 
     def _unwell(self) -> list[SourceHealth]:
         sources = self._book.sources()
-        names = {trouble.source for trouble in troubles(sources, self._book.now())}
+        names = {trouble.source for trouble in troubles(sources, self._book.now()) if trouble.kind != "behind"}
         return [source for source in sources if source.name in names]
 
     def _lag(self, source: SourceHealth, now: datetime) -> SourceLag:

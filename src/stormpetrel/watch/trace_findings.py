@@ -36,7 +36,7 @@ from stormpetrel.alarms.trace_rules import (
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.live_windows import LiveMoment, LiveWindows
 from stormpetrel.lifecycle.live_scoring import take_moment
-from stormpetrel.lifecycle.odd_nodes import LiveDetector, LiveMetrics
+from stormpetrel.lifecycle.odd_nodes import JudgedMoment, LiveDetector, LiveMetrics
 from stormpetrel.lifecycle.trace_models import FAMILY as MODELS
 from stormpetrel.lifecycle.trace_models import Scored, TraceModel, load_trace_model, score_new_windows, with_regions
 from stormpetrel.records.findings import Finding
@@ -46,6 +46,7 @@ from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.traces.detector.reasons import NodeFinding
 from stormpetrel.watch.cluster_name import ClusterName
+from stormpetrel.watch.trace_sampling import Coverage, TraceSampling, unusual_nodes
 
 SOURCE: Final = "prometheus (traces)"
 _NO_COUNTERS: Final = timedelta(minutes=10)  # until a server without CPU counters is asked again
@@ -72,9 +73,11 @@ class TraceFindings:
         *,
         state: str = "",
         note: Callable[[Scored], None] = lambda scored: None,
+        note_coverage: Callable[[Coverage], None] = lambda coverage: None,
         source: PrometheusTraces | None = None,
     ) -> None:
-        self._site, self._book, self._note = site, book or SourceBook(), note
+        self._site, self._book, self._note, self._note_coverage = site, book or SourceBook(), note, note_coverage
+        self._sampling = TraceSampling(site)
         self._reported_to = datetime.fromisoformat(json.loads(state)["told_to"]) if state else None
         self._cluster = ClusterName(site)
         self._source = source
@@ -111,7 +114,9 @@ class TraceFindings:
             return []
         try:
             with self._book.poll(SOURCE, watcher=FAMILY, every_s=self._site.settings.traces.window_s / self._site.pace()) as seen:
+                self._book.note_behind(SOURCE, self._sampling.text)
                 seen(self._take_all(now))
+                self._book.note_behind(SOURCE, self._sampling.text)
                 self._take_late(now)
         except NoSamplesError:
             if self._site.cpu_windows.cursor(CURSOR) is not None or not self._site.settings.prometheus.background:
@@ -125,17 +130,29 @@ class TraceFindings:
     def _take_all(self, now: datetime) -> int:
         """Score every window that has ended and is whole; how many were read."""
         if self._live is None:
-            self._live = LiveWindows(self._site, self._source)
+            self._live = LiveWindows(self._site, self._source, choice=self._sampling)
         read = 0
-        for moment in self._live.moments(now):
-            self._take(moment)
-            read += moment.report.read
+        with self._sampling.working():
+            for moment in self._live.moments(now):
+                self._take(moment)
+                read += moment.report.read
         return read
 
     def _take(self, moment: LiveMoment) -> None:
         model = self._current_model()
-        taken = take_moment(self._site, model, moment)
-        lasting = self._detector.step(model, moment.windows)
+        judged: list[JudgedMoment | None] = []
+
+        def judge() -> JudgedMoment | None:
+            if not judged:
+                judged.append(self._detector.judge(model, moment.windows))
+            return judged[0]
+
+        def sample(scores: pl.DataFrame, nodes: pl.DataFrame) -> None:
+            coverage = self._sampling.decide(moment, lambda: unusual_nodes(scores, nodes, one.odd if (one := judge()) else ()))
+            self._note_coverage(coverage)
+
+        taken = take_moment(self._site, model, moment, before_cursor=sample)
+        lasting = self._detector.take(judge())
         self._odd += [odd_window(finding, moment.end) for finding in lasting]
         self._odd += [
             OddWindow(node.node, node.start, moment.end, node.score, threads=0, of_threads=0, what=node.what)
@@ -166,7 +183,7 @@ class TraceFindings:
         waits_for_few = now - end > timedelta(seconds=self._site.settings.prometheus.settle_s / 2)
         if end - now < window * _TIME_FOR_LATE and not waits_for_few:
             return
-        past = self._late.next(self._moments, self._live.nodes_in, end - window, now)
+        past = self._late.next(self._moments, self._live.nodes_in, end - window, now, was_judged=self._sampling.was_judged)
         if past is None:
             return
         moment = self._live.again(past.start, past.nodes)
@@ -276,7 +293,15 @@ class LateWindows:
         self._polls: dict[datetime, int] = {}  # by end of the window, how often it was looked at
         self._waiting: list[PastWindow] = []
 
-    def next(self, moments: pl.DataFrame, known: KnownNodes, passed_to: datetime, now: datetime) -> PastWindow | None:
+    def next(
+        self,
+        moments: pl.DataFrame,
+        known: KnownNodes,
+        passed_to: datetime,
+        now: datetime,
+        *,
+        was_judged: Callable[[str, datetime], bool] = lambda node, start: True,
+    ) -> PastWindow | None:
         """Return what is to be read again now; None where nothing is.
 
         Parameters
@@ -287,10 +312,12 @@ class LateWindows:
             Says of which nodes the server has samples from one time to another; some may never have had a whole window.
         passed_to
             The end of the last window that was cut.
+        was_judged
+            Whether a node was to be judged in the window that began at a time: one that had not its turn is not missing.
         """
         if not self._waiting and moments.height:
             for end in self._ends(moments, passed_to, now):
-                self._waiting += self._missing(moments, known, end)
+                self._waiting += self._missing(moments, known, end, was_judged)
         return self._waiting[0] if self._waiting else None
 
     def taken(self) -> None:
@@ -309,12 +336,15 @@ class LateWindows:
         self._polls = {end: sum(end + look * self._overlap <= now for look in _POLLS) for end in ends}
         yield from (end for end, looks in self._polls.items() if looks > before.get(end, 0))
 
-    def _missing(self, moments: pl.DataFrame, known: KnownNodes, end: datetime) -> Iterator[PastWindow]:
+    def _missing(
+        self, moments: pl.DataFrame, known: KnownNodes, end: datetime, was_judged: Callable[[str, datetime], bool]
+    ) -> Iterator[PastWindow]:
         lately = moments.filter(pl.col("at").is_between(end - _SEEN_WITHIN, end + _SEEN_WITHIN))
         usual = dict(lately.group_by("node").agg(pl.col("windows").max()).iter_rows())
         there = dict(lately.filter(pl.col("at") == end).select("node", "windows").iter_rows())
-        everyone = {*usual, *known(end - self._window, end)}
+        start = end - self._window
+        everyone = {node for node in {*usual, *known(start, end)} if was_judged(node, start)}
         missing = sorted(node for node in everyone if there.get(node, 0) < usual.get(node, 1))
         for begin in range(0, len(missing), _NODES_AT_ONCE):
             nodes = frozenset(missing[begin : begin + _NODES_AT_ONCE])
-            yield PastWindow(end - self._window, end, nodes, len(nodes) / len(everyone))
+            yield PastWindow(start, end, nodes, len(nodes) / len(everyone))

@@ -330,3 +330,12 @@ def test_a_mail_waits_until_the_record_of_a_job_is_whole(tmp_path, inbox):
         put(site, row(7, state="FAILED"), days=2)
         post.at(NOW + timedelta(seconds=20))
     assert inbox.mails[0]["Subject"] == "7 fit: FAILED"
+
+
+def test_that_too_little_is_known_is_no_advice_and_a_short_job_is_not_blamed_for_low_use(tmp_path, inbox):
+    with mail_site(tmp_path, inbox) as site:
+        put(site, row(7, elapsed_s=4.0, start_time=NOW - MINUTE - timedelta(seconds=4)))
+        ended(tmp_path, 7, state="COMPLETED")
+        mailer(site).at(NOW)
+    text = inbox.mails[0].get_content()
+    assert "Next time" not in text and "(low)" not in text and "Time" in text

@@ -115,6 +115,17 @@ def test_each_live_source_is_told_with_its_age_its_records_and_its_problem(live)
     assert (level(answer, "Watch"), "under way" in words(answer)) == ("problem", True)
 
 
+def test_a_source_that_is_judged_in_part_is_worth_a_look_and_no_problem_of_the_watch(live):
+    part = "CPU traces are judged in part."
+    watched(live, source("sacct"), source("prometheus (traces)", watcher="traces", behind=part))
+    answer = health(live, LOCAL)
+    line = next(line for line in answer.lines if line.name == "prometheus (traces)")
+    assert line.words.startswith(part) and line.level == "warning" and line.advice
+    assert level(answer, "Watch") == "ok"
+    watched(live, source("prometheus (traces)", watcher="traces", behind=part))
+    assert level(health(live, LOCAL), "Watch") == "ok", "also where it reads nothing else"
+
+
 def test_programs_get_the_live_sources_as_figures_and_others_none(live):
     watched(live, source("sacct"), source("squeue", problem=f"squeue on {HOST} failed."))
     told = health(live, LOCAL).sources

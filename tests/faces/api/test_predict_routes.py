@@ -6,6 +6,7 @@ import asyncio
 
 import httpx
 import pytest
+from stormpetrel_client import render
 
 from stormpetrel.answers.jobs.check import check_request
 from stormpetrel.answers.schemas.predictions import Prediction
@@ -176,6 +177,25 @@ def test_who_submits_sees_what_the_site_wants_shown(world, monkeypatch, limits, 
     lines = submitting(world, argv=["/home/ada/fit.sh", "--deep"])
     assert lines[0] == verdict
     assert lines[1:] == [] if verdict == "silent" else "of such jobs fail" in lines[1]
+
+
+def test_a_wrapper_sends_the_script_and_gets_the_same_lines(world, monkeypatch):
+    monkeypatch.setattr(
+        type(world.live), "settings", world.live.settings.model_copy(update={"submit": SubmitSection(show_above=0.0)})
+    )
+    script = {"text": SCRIPT.format(name="fit_3"), "name": "run.sh", "kind": "slurm", "arguments": ["--mem=2G"], "folder": "/"}
+    answer = world.ask("POST", "/predict/submit", json={"script": script})
+    assert answer.status_code == 200 and answer.text.startswith("show\nStormpetrel: ")
+
+
+def test_each_component_of_a_heterogeneous_job_is_judged(world, user):
+    script = {"text": SCRIPT.format(name="fit_3"), "user": user, "name": "run.sh"}
+    alone = world.ask("POST", "/predict/script", json=script).json()
+    both = world.ask("POST", "/predict/script", json={**script, "arguments": ["-n", "1", ":", "-n", "2", "--time=5"]}).json()
+    assert alone["components"] == [] and [one["number"] for one in both["components"]] == [1, 2]
+    assert both["risk"] == max(one["risk"] for one in both["components"])
+    text = list(render.check_lines(both))
+    assert any(line.startswith("Component 2: ") and "of such jobs fail" in line for line in text)
 
 
 def test_what_sbatch_ended_up_with_is_what_is_judged(world, user):

@@ -16,6 +16,7 @@ REJECTED = [400, 401, 403, 404, 405, 413, 422, 429]  # 413: what has too many it
 # What JSON Schema cannot say: a text that is no script, a name of invisible characters, jobs of a generator that is not there, an
 # empty note, a mute without an end, a span that ends where it begins.
 SAID_IN_WORDS = ("predict_script", "save_view", "sample_workload", "act_on_alarm", "mute", "replay_alarms")
+MADE_UP = {"extra-data-sources": {"responses": False}}  # a token whose name the list of tokens tells would be revoked, ours too
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,17 @@ def api_of(app, token, examples):
             "generation": {"mode": "all", "max-examples": examples, "deterministic": True, "database": "none"},
             "phases": {"stateful": {"enabled": False}},
             "checks": {"negative_data_rejection": {"expected-statuses": REJECTED}},
-            "operations": [{"include-operation-id": name, "checks": refused} for name in SAID_IN_WORDS],
+            "operations": [
+                *({"include-operation-id": name, "checks": refused} for name in SAID_IN_WORDS),
+                {
+                    "include-operation-id": "create_token",
+                    "checks": {"positive_data_acceptance": {"expected-statuses": ["403", "422"]}},
+                },
+                {
+                    "include-operation-id": "revoke_token",
+                    "phases": {"examples": MADE_UP, "coverage": MADE_UP, "fuzzing": MADE_UP},
+                },
+            ],
         }
     )
     return schemathesis.openapi.from_asgi(f"{PREFIX}/openapi.json", app, headers=headers, config=config)
@@ -95,6 +106,7 @@ def test_every_parameter_and_every_field_that_is_sent_has_a_meaning(app):
         "NewMute",
         "SwitchAct",
         "CancelAct",
+        "OwnToken",
     ):
         fields = document["components"]["schemas"][name]["properties"]
         assert [field for field, about in fields.items() if not about.get("description")] == []

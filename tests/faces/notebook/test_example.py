@@ -1,4 +1,4 @@
-"""The notebook in examples/: kept without outputs, and run from the first cell to the last in a real kernel."""
+"""The notebooks in examples/: kept without outputs, and run from the first cell to the last in a real kernel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import pytest
 from stormpetrel.faces.notebook.predicting import COLUMNS
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME
 from tests.faces.notebook.hostile import assert_is_text
+from tests.parts import need
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "early-warning.ipynb"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLE = EXAMPLES / "early-warning.ipynb"
+# The other stories, with how many figures each draws and what it needs besides the notebook itself.
+STORIES = {"admin-week": (3, ()), "cluster-alarm": (2, ()), "cpu-traces": (5, ("torch",)), "synthetic-theta": (3, ())}
 _SECONDS = 300
 
 
-def test_the_example_is_kept_without_outputs():
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_examples_are_kept_without_outputs(path):
     import nbformat  # 5 s of processor time, which whoever collects the tests would pay
 
-    notebook = nbformat.read(EXAMPLE, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.name == "python3"
     for cell in notebook.cells:
@@ -27,23 +32,48 @@ def test_the_example_is_kept_without_outputs():
             assert "execution" not in cell.metadata
 
 
-def test_the_example_names_no_place_of_this_machine():
-    text = EXAMPLE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_examples_name_no_place_of_this_machine(path):
+    text = path.read_text(encoding="utf-8")
     assert "/home/" not in text.replace("/home/x", "") and "/tmp" not in text and "/work" not in text
+
+
+def test_every_notebook_is_run_and_listed():
+    names = {path.stem for path in EXAMPLES.glob("*.ipynb")}
+    assert names == {*STORIES, EXAMPLE.stem}
+    assert [name for name in names if f"({name}.ipynb)" not in (EXAMPLES / "README.md").read_text()] == []
+
+
+def run_notebook(path: Path, folder: Path) -> dict[str, list[Any]]:
+    """The outputs of each cell, by its id; the kernel works and makes its sites in `folder`."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        NotebookClient(notebook, timeout=_SECONDS, resources={"metadata": {"path": str(folder)}}).execute()
+    return {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
 
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """The outputs of each cell, by its id."""
-    import nbformat
-    from nbclient import NotebookClient
+    return run_notebook(EXAMPLE, tmp_path_factory.mktemp("example"))
 
-    folder = tmp_path_factory.mktemp("example")
-    notebook = nbformat.read(EXAMPLE, as_version=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(folder))  # the kernel makes its site there
-        NotebookClient(notebook, timeout=_SECONDS, resources={"metadata": {"path": str(folder)}}).execute()
-    return {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_is_told_to_its_end_with_its_figures(name, tmp_path, monkeypatch):
+    figures, needed = STORIES[name]
+    need(*needed)
+    monkeypatch.delenv("STORMPETREL_DATA", raising=False)  # as on a machine without public logs
+    outputs = run_notebook(EXAMPLES / f"{name}.ipynb", tmp_path)
+    assert [output for cell in outputs.values() for output in cell if output.output_type in ("error", "stream")] == []
+    shown = [bundle for cell in outputs.values() for bundle in bundles(cell)]
+    assert sum(bool(bundle.get(PLOTLY_MIME, {}).get("data")) for bundle in shown) == figures
+    if name == "synthetic-theta":
+        assert "a simulated site, not Theta" in bundles(outputs["data"])[0]["text/plain"]
+    if name == "admin-week":
+        assert "risk of failing" in bundles(outputs["check"])[0]["text/html"]
 
 
 def bundles(outputs: list[Any]) -> list[dict[str, Any]]:

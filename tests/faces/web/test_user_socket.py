@@ -16,14 +16,17 @@ from pathlib import Path
 
 import httpx
 import pytest
+import stormpetrel_client
 import uvicorn
 
 from stormpetrel.errors import SettingsError, UsageError
 from stormpetrel.faces.web.listening import UserSocket
 from stormpetrel.faces.web.serving import server_config
 from tests.builders import make_site
-from tests.faces.web.sample_site import small_app, wait_until
+from tests.faces.web.sample_site import api_app, running, small_app, wait_until
+from tests.parts import require
 
+PYTHON = "/usr/bin/python3"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user can be posed as by root only")
 
 
@@ -87,6 +90,40 @@ def test_another_user_is_who_the_kernel_says_and_sees_the_own_only(path: Path) -
 
 def test_a_token_narrows_here_too_and_a_wrong_one_is_refused(path: Path) -> None:
     assert who(path, Authorization="Bearer sp_wrong").status_code == 401
+
+
+@as_root
+def test_a_user_makes_lists_and_revokes_tokens_that_work_over_http_and_mint_no_others(tmp_path: Path, folder: Path) -> None:
+    require(PYTHON, install="python3")  # one that everybody may run, and the client where everybody may read it
+    shutil.copytree(Path(stormpetrel_client.__file__).parent, folder / "stormpetrel_client", ignore=lambda *_: ["__pycache__"])
+    with (
+        make_site(tmp_path / "site", serve={"login": "token"}) as site,
+        served(api_app(site), folder / "api.sock"),
+        running(api_app(site)) as url,
+    ):
+
+        def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
+            environment = {"PYTHONPATH": str(folder), "STORMPETREL_SERVICE": f"unix://{folder}/api.sock", "HOME": "/nonexistent"}
+            user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+            command = [*user, PYTHON, "-m", "stormpetrel_client", *words]
+            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment, cwd="/")
+
+        made = as_nobody("tokens", "create", "notebook", "--scope", "read", "--scope", "write", "--days", "3")
+        headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+        assert made.returncode == 0 and site.tokens.find(made.stdout.strip()).user == "nobody"
+        assert [token["name"] for token in httpx.get(f"{url}/api/v1/tokens", headers=headers).json()["tokens"]] == ["notebook"]
+        refused = httpx.post(f"{url}/api/v1/tokens", headers=headers, json={"name": "another"})
+        assert (refused.status_code, "cannot make tokens" in refused.text) == (403, True)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=f"{folder}/api.sock"), headers=headers) as client:
+            assert client.post("http://localhost/api/v1/tokens", json={"name": "another"}).status_code == 403
+        assert "notebook  read, write  20" in as_nobody("tokens", "list").stdout
+        assert as_nobody("tokens", "revoke", "notebook").returncode == 0
+        wait_until(lambda: httpx.get(f"{url}/api/v1/tokens", headers=headers).status_code == 401)
+        assert "You have no tokens" in as_nobody("tokens", "list").stdout
+        assert "There is no token 'notebook'" in as_nobody("tokens", "revoke", "notebook").stderr
+        assert [(entry.user, entry.action) for entry in reversed(site.audit.recent())] == [
+            ("nobody", "own token created"), ("nobody", "own token revoked"),
+        ]  # fmt: skip
 
 
 def test_everybody_may_connect_and_nothing_is_left_behind(tmp_path: Path, folder: Path) -> None:

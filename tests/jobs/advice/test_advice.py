@@ -165,6 +165,20 @@ def test_a_limit_far_too_long_is_named():
     assert "at most 2 h" in offer.evidence[0] and "may start sooner" in offer.sentence
 
 
+def test_gpus_that_idle_are_given_back():
+    idle = jobs(12, req_gpus=4, busy_gpus=1.2)
+    offer = only(advice_on(idle, req_gpus=4))
+    assert (offer.column, offer.proposed, offer.saves) == ("req_gpus", 2, True)
+    assert "at most 1.2 of 4 GPUs busy" in offer.evidence[0]
+    assert advice_on([*idle, job(12, req_gpus=4, busy_gpus=2.5)], req_gpus=4) == []
+
+
+def test_jobs_that_use_no_gpu_at_all_are_told_so_and_unmeasured_ones_are_not():
+    offer = only(advice_on(jobs(12, req_gpus=1, busy_gpus=0.0), req_gpus=1))
+    assert offer.proposed is None and "use none of the GPUs" in offer.sentence
+    assert advice_on(jobs(12, req_gpus=1), req_gpus=1) == []
+
+
 def test_idle_cpus_are_given_back_only_if_jobs_with_fewer_completed():
     idle = jobs(12, req_cpus=16, cpu_time_s=1.9 * 5 * HOUR)
     fewer = jobs(4, first=12, req_cpus=2, cpu_time_s=1.9 * 5 * HOUR)

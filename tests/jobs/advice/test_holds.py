@@ -51,6 +51,14 @@ def test_what_jobs_like_it_needed_goes_before_doubling() -> None:
     assert "3 jobs like it" in advice.evidence[0]
 
 
+def test_siblings_that_needed_far_less_never_lower_what_was_too_little() -> None:
+    reason = "Error from slot1_24@n1: Job has gone over cgroup memory limit of 1024 megabytes. Peak usage: 1024 megabytes."
+    others = [row(12, task, state="COMPLETED", max_rss_bytes=43 * MIB) for task in range(4, 8)]
+    advice = hold_advice(held(34, 0, reason), past(*others))
+    assert advice is not None and advice.commands[0] == "condor_qedit 12.3 RequestMemory 2048"
+    assert "43 MB at most: this one is unlike them" in advice.evidence[0]
+
+
 def test_disk_is_told_from_memory() -> None:
     advice = hold_advice(held(34, 104, extra={"RequestDisk": "3000000", "DiskUsage": "3100000"}))
     assert advice is not None and advice.action is HoldAction.MORE_DISK

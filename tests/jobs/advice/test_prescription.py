@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from stormpetrel.jobs.advice.advice import advise
 from stormpetrel.jobs.advice.kinds import find_kind
-from stormpetrel.jobs.advice.outlook import NeedEstimate, WaitEstimate
+from stormpetrel.jobs.advice.outlook import OF_APPLICATION, OF_OTHERS, NeedEstimate, WaitEstimate
 from stormpetrel.jobs.advice.prescription import Prescribed, prescribe, with_effects
 from stormpetrel.jobs.advice.text import effect_text, need_texts, wait_texts
 from stormpetrel.records.jobs import job_frame
@@ -81,6 +82,28 @@ def test_errors_that_come_early_are_met_by_a_short_test():
     assert not any(piece.experiment for piece in prescribed(failures, flagged=False)[0])
 
 
+def test_a_job_that_runs_is_told_of_the_next_try_and_how_far_it_has_come():
+    failures = job_frame([run(k, "FAILED" if k % 2 else "COMPLETED", elapsed_s=100.0 if k % 2 else 3000.0) for k in range(12)])
+    job = request().with_columns(start_time=pl.lit(NOW - timedelta(hours=1)).cast(failures.schema["start_time"]))
+    kind = find_kind(job, failures, now=NOW)
+    pieces, _ = prescribe(job, None, Prescribed([], lambda: True, NOW, kind))
+    assert "before the next try" in pieces[0].sentence
+    assert pieces[0].evidence[1] == "this one has run for 1 h, longer than those"
+
+
+def test_more_is_asked_for_only_where_a_run_of_the_same_work_came_near_the_request():
+    far = replace(memory(9.0, short=0.2), typical=2.0 * GIB, most=3.0 * GIB)
+    assert prescribed([run(k) for k in range(6)], flagged=False, outlook=Outlook(memory=far))[0] == []
+    [near], _ = prescribed([run(k) for k in range(6)], flagged=False, outlook=Outlook(memory=replace(far, most=7.9 * GIB)))
+    assert near.proposed == 12 * GIB and "half used up to 2 GB, the largest used up to 7.9 GB" in near.evidence[0]
+
+
+def test_runs_that_ended_in_an_error_at_once_do_not_speak_for_less():
+    short = NeedEstimate("time", 7200.0, 20.0, 100.0, 200.0, 0.0, 100.0, 20, "this user's jobs of this name", 20.0, 20.0)
+    crashed, _ = prescribed([run(k, "FAILED", elapsed_s=20.0) for k in range(8)], outlook=Outlook(time=short))
+    assert not any(piece.saves and piece.column == "time_limit_s" for piece in crashed)
+
+
 def test_a_request_that_is_tight_gets_a_note_and_no_advice():
     pieces, notes = prescribed([run(k) for k in range(6)], flagged=False, outlook=Outlook(memory=memory(6.0)))
     assert pieces == [] and "memory asked for is tight already" in notes[0]
@@ -89,6 +112,44 @@ def test_a_request_that_is_tight_gets_a_note_and_no_advice():
 def test_unknown_work_gets_the_smallest_experiment():
     pieces, _ = prescribed([], outlook=Outlook(memory=memory(3.0, similar=0)))
     assert pieces[0].experiment and pieces[0].proposed == 4 * GIB and "Run one with 4 GB" in pieces[0].sentence
+
+
+def test_an_experiment_changes_something_or_says_what_to_read():
+    unsure, known = memory(206.0, request_gib=1, similar=0, short=0.4), memory(0.9, request_gib=1, similar=0, short=0.01)
+    [more] = prescribed([], outlook=Outlook(memory=unsure), gib=1)[0][:1]
+    assert more.proposed == 2 * GIB and "Run one with 2 GB of memory instead of 1 GB" in more.sentence
+    [read] = prescribed([], outlook=Outlook(memory=known), gib=1)[0][:1]
+    assert read.experiment and read.proposed is None and "sacct -j JOBID -o MaxRSS,Elapsed" in read.sentence
+
+
+def test_where_nothing_is_known_it_says_so():
+    pieces, notes = prescribed([], flagged=False, outlook=Outlook(memory=memory(206.0, request_gib=1, similar=0)), gib=1)
+    assert "read what it used of memory: sacct -j JOBID" in pieces[0].sentence
+    assert notes == ["Nothing like this job has run here yet: its need of memory is not known."]
+
+
+@pytest.mark.parametrize(
+    ("p90", "similar", "group", "known"),
+    [
+        (206, 0, OF_OTHERS, False),
+        (0.9, 0, OF_OTHERS, True),
+        (3, 0, OF_APPLICATION, True),
+        (5, 0, OF_APPLICATION, False),
+        (206, 1, "", True),
+    ],
+)
+def test_others_jobs_tell_a_need_only_where_they_stay_near_the_request(p90, similar, group, known):
+    need = replace(memory(p90, request_gib=1, similar=similar), group=group)
+    assert need.is_known is known
+
+
+def test_gpus_that_idle_are_saved_and_experiments_ask_for_none():
+    gpus = NeedEstimate("gpus", 4.0, 0.5, 0.9, 1.2, 0.0, 1.0, 20, "this user's jobs of this name")
+    pieces, _ = prescribed([run(k) for k in range(6)], flagged=False, outlook=Outlook(gpus=gpus))
+    assert [(piece.column, piece.proposed, piece.saves) for piece in pieces] == [("req_gpus", 2, True)]
+    assert pieces[0].sentence == "2 GPUs would do instead of 4 GPUs." and "kept up to 0.9 GPUs busy" in pieces[0].evidence[0]
+    few, _ = prescribed([], outlook=Outlook(gpus=replace(gpus, similar=0)))
+    assert not any(piece.column == "req_gpus" for piece in few)
 
 
 def test_a_smaller_request_tells_risk_wait_and_core_hours():

@@ -67,6 +67,42 @@ def test_busy_cpus_are_cpu_time_over_run_time_and_short_runs_say_nothing():
     assert table.request.tolist() == [4.0] * 3 and table.cut_off.tolist() == [False, True, False]
 
 
+def with_gpus(jobs: pl.DataFrame, busy: list[float | None], gpus: int = 4) -> pl.DataFrame:
+    return jobs.with_columns(req_gpus=pl.lit(gpus, dtype=pl.Int64), busy_gpus=pl.Series(busy, dtype=pl.Float64))
+
+
+def test_idle_gpus_are_known_and_more_than_asked_for_is_all_of_them():
+    jobs = with_gpus(tasks(3, run_s=100.0), [0.0, 9.0, None])
+    table = use_table(jobs, "gpus")
+    np.testing.assert_allclose(table.used, [0.01, 4.0, np.nan])
+    assert table.cut_off.tolist() == [False, True, False]
+    without = use_table(jobs.with_columns(req_gpus=pl.lit(None, dtype=pl.Int64)), "gpus")
+    assert np.isnan(without.used).all()
+
+
+def test_whole_gpus_are_given_and_fewer_where_most_idle():
+    busy = [0.6 if k % 2 else 1.4 for k in range(400)]
+    result = evaluate_needs(with_gpus(tasks(400, run_s=100.0), list(busy)), "gpus")
+    request = result.baselines["request"]
+    assert result.model.waste_ratio is not None and request.waste_ratio is not None
+    assert result.model.waste_ratio < request.waste_ratio / 2 and (result.model.under_share or 0.0) <= 0.05
+    assert set(result.rows["given"].to_list()) <= {1.0, 2.0, 3.0, 4.0}
+
+
+def test_memory_of_gpus_has_quantiles_although_nobody_asks_for_it():
+    jobs = with_gpus(tasks(400, run_s=100.0), [0.5] * 400)
+    rng = np.random.default_rng(0)
+    result = evaluate_needs(
+        jobs.with_columns(gpu_mem_bytes=pl.Series((rng.uniform(4, 6, 400) * GIB).astype(np.int64))), "gpu_memory"
+    )
+    assert 0.8 <= result.coverage["p90"] <= 1.0 and "nothing to compare" in result.notes[0]
+
+
+def test_a_log_that_tells_no_use_of_gpus_is_refused_at_once():
+    with pytest.raises(NotEnoughJobsError, match="0 ended jobs tell how much gpus"):
+        train_needs(tasks(400), "gpus")
+
+
 def test_fewer_cpus_are_given_where_most_of_them_idle():
     jobs = tasks(400, run_s=100.0).with_columns(cpu_time_s=pl.lit(180.0), req_cpus=pl.lit(16, dtype=pl.Int64))
     result = evaluate_needs(jobs, "cpus")

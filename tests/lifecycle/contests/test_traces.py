@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from stormpetrel.config import EngineSection
 from stormpetrel.lifecycle.contests import traces
 from stormpetrel.lifecycle.contests.traces import contest_traces
 from stormpetrel.lifecycle.trace_models import load_trace_model
@@ -51,6 +52,18 @@ def test_every_challenger_is_judged_on_the_same_windows_as_the_champion(site):
     assert len({challenger["windows"] for challenger in night.challengers}) == 1
     assert len({challenger["champion"]["re_normal"] for challenger in night.challengers}) == 1
     assert {challenger["name"] for challenger in night.challengers} == {"fast, 1 day", "fast, everything"}
+
+
+def test_challengers_that_workers_train_are_those_of_one_process(site, tmp_path):
+    shutil.copytree(site.folder, tmp_path / "apart")
+    with open_site(tmp_path / "apart") as apart:
+        settings = apart.settings.model_copy(update={"engine": EngineSection(workers=2)})
+        apart.settings = settings
+        theirs = contest_traces(apart, settings=tiny(max_epochs=6))
+    ours = contest_traces(site, settings=tiny(max_epochs=6))
+    assert theirs.promoted and theirs.training == ours.training
+    errors = [[challenger["re_normal"] for challenger in night.challengers] for night in (theirs, ours)]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-5)
 
 
 def test_a_challenger_that_is_no_better_is_kept_with_a_reason(site):

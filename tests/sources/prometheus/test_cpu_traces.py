@@ -122,3 +122,23 @@ def test_the_first_moment_can_be_set():
 def test_a_window_needs_two_steps():
     with pytest.raises(SettingsError, match="fewer than two steps"):
         reading(window_s=10.0, step_s=15.0)
+
+
+def test_the_shards_of_a_site_have_every_node_of_the_server_once_and_read_no_other():
+    series = [
+        one
+        for number in (1, 65, 129, 193, 257)
+        for one in cpu_series(range(int(T0), int(T0) + 20), instance=f"n{number:03d}:9100")
+    ]
+    found = []
+    for number in (1, 2, 3):
+        settings = PrometheusSection(url="http://made", shard=f"{number}/3")
+        found.append(list(PrometheusTraces(settings, window_s=10.0, server=MadeServer(series)).nodes(T0, T0 + 20)))
+    assert sorted(name for part in found for name in part) == ["n001", "n065", "n129", "n193", "n257"]
+    assert sum(bool(part) for part in found) > 1
+
+
+@pytest.mark.parametrize("shard", ["0/8", "9/8", "2", "2/", "-1/8", "1/0", "a/b", "1/2/3", " 1/2"])
+def test_what_is_no_shard_is_refused(shard):
+    with pytest.raises(ValueError, match="is no shard"):
+        PrometheusSection(shard=shard)

@@ -87,13 +87,34 @@ def test_sbatch_lines_are_read_as_sbatch_reads_them(lines: list[str], columns: d
         (["--mem-per-gpu=4G"], {}, "without a number of GPUs"),
         (["--exclusive"], {"exclusive": True}, "whole nodes"),
         (["--tres-per-task=cpu=4"], {}, "--tres-per-task is not counted"),
-        (["-n 2", "hetjob", "-n 64"], {"req_cpus": 2}, "only its first component"),
     ],
 )
 def test_what_slurm_would_stumble_over_is_said_with_its_line(lines: list[str], columns: dict[str, object], words: str) -> None:
     request = slurm(*lines)
     assert asked(request) == columns
     assert any(words in warning and warning.startswith("Line ") for warning in request.warnings), request.warnings
+
+
+def test_each_component_of_a_heterogeneous_job_is_read() -> None:
+    request = slurm("-J fit -n 2 --mem=4G", "hetjob", "-n 64 -p gpu", "packjob", "-J last -t soon")
+    assert asked(request) == {"job_name": "fit", "req_cpus": 2, "req_mem_bytes": 4 * GIB} and request.warnings == ()
+    second, third = request.components
+    assert asked(second) == {"job_name": "fit", "req_cpus": 64, "partition": "gpu"} and second.warnings == ()
+    assert asked(third) == {"job_name": "last"} and "Line 6: the value of -t soon" in third.warnings[0]
+
+
+def test_a_colon_on_the_command_line_begins_the_next_component_and_its_options_win() -> None:
+    text = "#!/bin/sh\n#SBATCH -n 2\n#SBATCH hetjob\n#SBATCH -n 3 -c 2\n"
+    request = parse_job_script(text, name="j.sh", arguments=["-n4", ":", "-c", "8", ":", "--mem=1G"])
+    assert [asked(one) for one in (request, *request.components)] == [
+        {"req_cpus": 4}, {"req_cpus": 24}, {"req_mem_bytes": GIB},
+    ]  # fmt: skip
+    assert change_line(request.components[0], "req_cpus", 12) == "-c 4"
+
+
+def test_so_many_components_are_judged_and_the_others_are_counted() -> None:
+    request = slurm(*["-n 2", "hetjob"] * 20)
+    assert len(request.components) == 15 and "21 components: those after the first 16" in request.warnings[0]
 
 
 def test_directives_after_the_first_command_are_called_ignored() -> None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from stormpetrel.sources.slurm.json_fields import JsonFields, step_use
 from stormpetrel.sources.slurm.json_jobs import SlurmJson
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import Job, read_all, sacct_json_record, wrapped
@@ -46,6 +47,54 @@ def test_totalcpu_is_taken_where_it_is_told(tmp_path):
 def test_no_usage_and_no_totalcpu_is_no_cpu_time_to_speak_of(tmp_path):
     job = read(tmp_path, job_line(), step_line())
     assert (job["cpu_time_s"], job["quality"]) == (0.0, None)
+
+
+def read_gpus(tmp_path, *steps, gpus=4):
+    """A job with GPUs whose steps are (TRESUsageInMax, TRESUsageInTot, tasks)."""
+    lines = [f"1|{TIMES}|COMPLETED|0:0|cpu=4,gres/gpu={gpus},mem=8G|||1"]
+    lines += [f"1.{number}|{TIMES}|COMPLETED|0:0||{most}|{total}|{count}" for number, (most, total, count) in enumerate(steps)]
+    path = tmp_path / "gpus.txt"
+    fields = "JobID|Submit|Start|End|Elapsed|State|ExitCode|AllocTRES|TRESUsageInMax|TRESUsageInTot|NTasks"
+    path.write_text("\n".join((fields, *lines)) + "\n")
+    jobs, rejects, _, _ = read_all(SacctText(path))
+    assert rejects.height == 0
+    return jobs["busy_gpus"].item(), jobs["gpu_mem_bytes"].item()
+
+
+def test_use_of_gpus_is_the_largest_sample_of_each_step(tmp_path):
+    batch = ("cpu=1,gres/gpumem=7954688K,gres/gpuutil=54", "cpu=1,gres/gpumem=1024K,gres/gpuutil=12", 1)
+    assert read_gpus(tmp_path, batch, ("gres/gpumem=0,gres/gpuutil=0", "", 1)) == (0.54, 7954688 << 10)
+
+
+def test_steps_that_may_have_run_side_by_side_are_added(tmp_path):
+    steps = [("gres/gpumem=1G,gres/gpuutil=90", "", 1)] * 3
+    assert read_gpus(tmp_path, *steps) == (2.7, 3 << 30)
+
+
+def test_of_several_tasks_each_counts_as_the_busiest(tmp_path):
+    assert read_gpus(tmp_path, ("gres/gpumem=1G,gres/gpuutil=90", "gres/gpumem=1G,gres/gpuutil=100", 2)) == (1.8, 2 << 30)
+
+
+def test_idle_gpus_are_zero_and_those_that_nobody_measured_null(tmp_path):
+    assert read_gpus(tmp_path, ("gres/gpumem=0,gres/gpuutil=0", "gres/gpumem=0,gres/gpuutil=0", 1)) == (0.0, 0)
+    assert read_gpus(tmp_path, ("cpu=00:10:00,mem=1G", "cpu=00:10:00", 1)) == (None, None)
+    assert read_gpus(tmp_path, ("gres/gpumem=0,gres/gpuutil=0", "", 1), gpus=0) == (None, None)
+
+
+def test_parts_of_gpus_whose_memory_alone_is_measured_are_not_called_idle(tmp_path):
+    assert read_gpus(tmp_path, ("gres/gpumem=3G,gres/gpuutil=0", "gres/gpumem=3G,gres/gpuutil=0", 1)) == (None, 3 << 30)
+
+
+@pytest.mark.parametrize("odd", ["gres/gpuutil=-5", "gres/gpuutil=99999999999999999999", "gres/gpuutil=x", "gres/gpumem=1e400G"])
+def test_odd_texts_of_gpu_use_are_no_use(tmp_path, odd):
+    assert read_gpus(tmp_path, (odd, "", 1)) == (None, None)
+
+
+def test_json_tells_the_use_of_gpus_too():
+    tres = lambda util: [{"type": "gres", "name": "gpuutil", "count": util}, {"type": "gres", "name": "gpumem", "count": 1 << 30}]  # noqa: E731
+    step = {"tres": {"requested": {"max": tres(90), "total": tres(90)}}, "tasks": {"count": 1}}
+    used, _ = step_use([step], JsonFields(), nodes=1, sampled=True)
+    assert (used["busy_gpus"], used["gpu_mem_bytes"]) == (0.9, 1 << 30)
 
 
 def test_the_memory_of_a_job_is_that_of_its_largest_step(tmp_path):

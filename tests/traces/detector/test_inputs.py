@@ -195,3 +195,19 @@ def test_a_calm_window_is_not_its_own_neighbour():
     types, block = np.array(["NP"] * 200), np.arange(200) // 50
     rarity = EmbeddingRarity.fit(places, types, np.ones(200, dtype=bool), 0)
     assert (rarity.log_distance_across(places, types, block) >= rarity.log_distance(places, types)).all()
+
+
+def test_one_short_campaign_with_an_encoder_does_not_make_everything_later_odd():
+    first, *_, later = (cut_windows(trace) for trace in campaigns())
+    detector = TraceDetector(encoder=means).fit(first)
+    rarity = detector.levels_.thread.scores.values[:, -1]
+    assert rarity[-1] > rarity[0]  # calm windows found neighbours, and not all the same
+    assert np.median(detector.score(later, "node")) < 1.0
+
+
+def test_a_single_moment_has_rarities_as_well():
+    windows = cut_windows(campaigns()[0])
+    moment = windows.take(windows.start_s == np.unique(windows.start_s)[1])
+    several = [replace(moment, nodes=(f"a{number}", f"b{number}")) for number in range(24)]
+    detector = TraceDetector(encoder=means).fit(join_windows(several))
+    assert np.isfinite(detector.score(moment, "node")).all()

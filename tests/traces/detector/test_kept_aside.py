@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stormpetrel.traces.detector.kept_aside import short_blocks, time_blocks
-from stormpetrel.traces.detector.layout import LOOK_BACK
+from stormpetrel.traces.detector.kept_aside import _left_out, _not_learnt, short_blocks, time_blocks
+from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.recent import RECENT_S, RecentNodes, running_units, unit_of
 from tests.traces.detector.test_detector import campaigns, detector
 
@@ -26,6 +26,32 @@ def test_blocks_begin_at_pauses_and_long_spans_are_cut():
     block, is_apart = time_blocks(np.repeat(moments, 3), 100.0)
     assert is_apart and np.array_equal(np.unique(block), [0, 1, 2])
     assert set(block[:120]) == {0} and not set(block[120:]) & {0}
+
+
+def test_a_single_span_too_short_for_long_blocks_is_cut_into_short_ones():
+    block, is_apart = time_blocks(np.arange(30) * 100.0, 100.0)
+    assert is_apart and np.bincount(block).min() >= LOOK_BACK
+
+
+def test_what_a_block_has_as_its_past_does_not_teach_its_judge_where_enough_is_left():
+    layout = Layout.of(campaigns()[0])
+    moment = np.unique(layout.node_start_s, return_inverse=True)[1].ravel()
+    campaign = np.searchsorted(np.unique(layout.node_trace), layout.node_trace)
+    half = 2 * campaign + (moment - np.array([moment[campaign == number].min() for number in range(3)])[campaign] > 11)
+    left_out = _left_out(half, layout)
+    assert left_out[0] == {0} and left_out[1] == {0, 1} and left_out[5] == {4, 5}
+    assert _left_out((campaign == 2).astype(np.intp), layout) == {0: {0}, 1: {1}}
+
+
+def test_a_past_that_must_teach_is_no_past_to_be_judged_by():
+    layout = Layout.of(campaigns()[0])
+    all_of_it = np.zeros(layout.nodes, dtype=np.intp)
+    assert _not_learnt(layout.node_past, all_of_it, {0: {0}}).all()
+    later = layout.node_start_s > np.median(layout.node_start_s[layout.node_trace == layout.node_trace[0]])
+    block = later.astype(np.intp)
+    apart = _not_learnt(layout.node_past, block, {0: {0}, 1: {1}})
+    assert not apart.all() and apart[block == 0].all()
+    assert _not_learnt(layout.node_past, block, {0: {0}, 1: {0, 1}}).all()
 
 
 def test_a_short_time_is_one_block_and_is_cut_into_ten_short_ones_then():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from stormpetrel.traces.exam.study import CEILING, DETECTOR, run_fault_study
 from stormpetrel.traces.faults.contract import Fault
 from tests.traces.detector.test_detector import campaigns
 
-NAMES = ["iowait", "pca", "pca_statistics", "mahalanobis", "node_mahalanobis", "ecod", "knn", "kmeans", "iforest"]
+NAMES = ["iowait", "pca", "pca_statistics", "mahalanobis", "node_mahalanobis", "ecod", "knn", "kmeans", "iforest", "autoencoder"]
 
 
 def all_wait(windows, severity, seed):
@@ -62,3 +63,14 @@ def test_a_baseline_scores_the_same_whoever_stands_beside_it():
     np.testing.assert_array_equal(alone.score(windows), among["kmeans"].score(windows))
     far = WindowsOfNodes(1 - rates, statistics, windows.node, 25)
     assert np.median(alone.score(far)) > np.quantile(alone.score(windows), 0.9)
+
+
+@pytest.mark.needs("sklearn")
+def test_an_autoencoder_finds_unseen_windows_odd_and_gives_the_same_for_the_same_seed():
+    rates = split().train.rates[:600]
+    windows = WindowsOfNodes(rates, np.zeros((600, 60)), np.repeat(np.arange(100), 6), 100)
+    first, again = (fitted_baselines(windows, 0, ("autoencoder",))[0].score(windows) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    (network,) = fitted_baselines(windows, 0, ("autoencoder",))
+    strange = replace(windows, rates=np.roll(rates, 1, axis=2))  # each mode in the place of another
+    assert np.median(network.score(strange)) > np.quantile(first, 0.9)

@@ -73,8 +73,20 @@ def test_what_is_no_window_any_more_is_refused(change, problem):
         inject(returning(change), node(), "mild", 0)
 
 
-def test_two_faults_of_one_name_are_refused(tmp_path):
+def failing(windows, severity, seed):
+    raise RuntimeError("no licence\nsecond line")
+
+
+def test_a_fault_that_raises_is_named_in_a_sentence():
+    with pytest.raises(UsageError, match=r"The fault 'odd' raised RuntimeError: no licence\."):
+        inject(Fault("odd", failing), node(), "mild", 0)
+
+
+def test_two_faults_of_one_name_are_refused_and_ones_own_replaces_a_built_in_one(tmp_path):
     (tmp_path / "copy.py").write_text("def bad_io(windows, severity, seed):\n    return windows\n")
+    own = f"{tmp_path}/copy.py:bad_io"
     with pytest.raises(UsageError, match="two faults named 'bad_io'"):
-        load_faults([f"{tmp_path}/copy.py:bad_io"], BENCH)
+        load_faults([own, own], BENCH)
+    faults = load_faults([own], BENCH)
+    assert len(faults) == len(BENCH) and faults[0].function is not BENCH[0].function
     assert [fault.name for fault in load_faults([], BENCH)] == [fault.name for fault in BENCH]

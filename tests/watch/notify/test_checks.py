@@ -11,7 +11,6 @@ from tests.builders import make_site
 from tests.parts import free_ports
 from tests.parts.inbox import Inbox
 
-NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)
 WELL = {"public_url": "https://petrel.example.org", "heartbeat_url": "https://alive.example.org/x"}
 
@@ -44,7 +43,8 @@ def findings(tmp_path, *routes, messages=(), **notify):
 
 
 def old(age=2 * HOUR, **more):
-    return Message(message_key(1, 0, MessageKind.FIRING, "mail"), "mail", MessageKind.FIRING, 1, 0, NOW - age, **more)
+    created = datetime.now(UTC) - age
+    return Message(message_key(1, 0, MessageKind.FIRING, "mail"), "mail", MessageKind.FIRING, 1, 0, created, **more)
 
 
 def gravest(found):
@@ -107,8 +107,9 @@ def test_a_message_that_nobody_tries_to_send_says_that_the_watch_is_needed(tmp_p
 
 
 def test_what_waits_for_the_end_of_quiet_hours_or_not_for_long_is_no_problem(tmp_path, inbox):
-    local = NOW.strftime("%H:00")
-    until = (NOW + 2 * HOUR).strftime("%H:00")
+    now = datetime.now(UTC)
+    local = now.strftime("%H:00")
+    until = (now + 2 * HOUR).strftime("%H:00")
     quiet = mail(inbox.port, quiet_hours=f"{local}-{until}")
     assert gravest(findings(tmp_path, quiet, messages=[old()], **WELL)).level == "ok"
     assert gravest(findings(tmp_path / "b", mail(inbox.port), messages=[old(HOUR / 2, problem="away")], **WELL)).level == "ok"

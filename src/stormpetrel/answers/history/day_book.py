@@ -140,6 +140,11 @@ def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
     return book_of(again(lambda: _months(live.site, done, profiled, profiles)), profiles)
 
 
+def book_of_site(site: Site) -> DayBook:
+    """Return the book of a site that is not in memory, without profiles."""
+    return book_of(again(lambda: _months(site, {}, None, None)))
+
+
 def book_background() -> Background[DayBook]:
     """Return what keeps the book of one site."""
     return Background(make_book, rest_s=_REST_S, most=1)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.answers.jobs.components import whole_answer
 from stormpetrel.answers.jobs.judging import user_for
 from stormpetrel.answers.jobs.one_job import NOT_KNOWN, PRIOR_SPEAKS, advice_answer, line_in, useful_advice, verdict_answer
 from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
@@ -137,27 +139,38 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
         request = parse_job_script(script.text, name=script.name, kind=script.kind, arguments=script.arguments)
     except SourceError as error:
         raise UsageError(error.what, hint=error.hint) from error
-    return _answer(
-        live.site,
-        lambda: LiveJudge(live),
-        lambda row: live.overview.comparable(row, now=live.now()),
-        request,
-        _row(live.site, request, user=user, folder=script.folder, now=live.now()),
-        now=live.now(),
-        fit=fit_to_site(live.site, request, user=user),
-        outlook=live.outlook(),
-    )
+    now, outlook = live.now(), live.outlook()
+
+    def comparable(row: pl.DataFrame) -> tuple[Kind, dict[str, float]]:
+        return live.overview.comparable(row, now=now)
+
+    def answer(one: JobRequest) -> ScriptAnswer:
+        row = _row(live.site, one, user=user, folder=script.folder, now=now)
+        fit = fit_to_site(live.site, one, user=user)
+        return _answer(live.site, lambda: LiveJudge(live), comparable, one, row, now=now, fit=fit, outlook=outlook)
+
+    return whole_answer([answer(one) for one in (request, *request.components)])
 
 
 def check_submission(live: LiveSite, viewer: Viewer, submitted: SubmitRequest) -> tuple[str, ScriptAnswer]:
     """Judge a job while it is being submitted: `silent`, `show` or `refuse`, as the site has set it, and why."""
     viewer.require(PREDICT)
+    answer = check_script(live, viewer, submitted.script or _script_of(submitted))
+    limits, risk = live.settings.submit, answer.risk or 0.0
+    impossible = answer.cluster is not None and answer.cluster.can_run is False
+    if (limits.refuse_above < 1.0 and risk > limits.refuse_above) or (impossible and limits.refuse_impossible):
+        return "refuse", answer
+    return ("show" if impossible or risk >= limits.show_above else "silent"), answer
+
+
+def _script_of(submitted: SubmitRequest) -> ScriptRequest:
+    """A script without lines of its own, with the options that Slurm says."""
     options = {name: value for name, value in submitted.options.items() if name not in _NOT_OF_THE_REQUEST}
     arguments = [f"--{name}={value}" for name, value in options.items() if isinstance(value, str)]
     argv = submitted.options.get("argv")
     name = argv[0] if isinstance(argv, list) and argv and argv[0] else "sbatch"
     folder = submitted.options.get("chdir")
-    script = ScriptRequest(
+    return ScriptRequest(
         text="#!/bin/sh\n",
         name=name,
         kind="slurm",
@@ -165,12 +178,6 @@ def check_submission(live: LiveSite, viewer: Viewer, submitted: SubmitRequest) -
         folder=folder if isinstance(folder, str) and folder else None,
         arguments=arguments,
     )
-    answer = check_script(live, viewer, script)
-    limits, risk = live.settings.submit, answer.risk or 0.0
-    impossible = answer.cluster is not None and answer.cluster.can_run is False
-    if (limits.refuse_above < 1.0 and risk > limits.refuse_above) or (impossible and limits.refuse_impossible):
-        return "refuse", answer
-    return ("show" if impossible or risk >= limits.show_above else "silent"), answer
 
 
 def check_request(
@@ -183,16 +190,21 @@ def check_request(
     user = user_for(viewer, user)
     past = site.jobs.read_jobs(until=now)
 
+    outlook = site_outlook(site, now)
+
+    @cache
     def load() -> Judge:
         return load_predictor(site, now=now, moments=[Moment.SUBMIT], few=True)
-
-    row = _row(site, request, user=user, folder=folder, now=now)
-    fit = fit_to_site(site, request, user=user)
 
     def comparable(row: pl.DataFrame) -> tuple[Kind, dict[str, float]]:
         return find_kind(row, past, now=now), longest_limits(past, now=now)
 
-    return _answer(site, load, comparable, request, row, now=now, fit=fit, outlook=site_outlook(site, now))
+    def answer(one: JobRequest) -> ScriptAnswer:
+        row = _row(site, one, user=user, folder=folder, now=now)
+        fit = fit_to_site(site, one, user=user)
+        return _answer(site, load, comparable, one, row, now=now, fit=fit, outlook=outlook)
+
+    return whole_answer([answer(one) for one in (request, *request.components)])
 
 
 def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> pl.DataFrame:

@@ -108,6 +108,7 @@ def with_outlook(
             group=need.group,
         )
         for name, need in outlook.needs(job).items()
+        if need.is_known
     }
     wait = outlook.wait(job)
     start = None if wait is None else WaitOutlook(p50_s=wait.p50_s, p90_s=wait.p90_s, waited_s=wait.waited_s, reason=wait.reason)

@@ -16,6 +16,7 @@ import polars as pl
 
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.schemas.job import JobWhy
+from stormpetrel.answers.schemas.predictions import Advice
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.jobs.advice.text import job_facts
@@ -26,6 +27,7 @@ from stormpetrel.store.site import Site
 
 _MOST_ADVICE: Final = 2
 _MOST_TASKS: Final = 10  # that are named
+_LONG_S: Final = 300.0  # of a job that ran for less, low use says nothing
 _LOW: Final = 0.25  # below this part of the request a line says so
 _ENDED: Final = sorted(state.value for state in FINISHED)
 
@@ -119,11 +121,11 @@ _WORDS: Final = {"cpu": ("CPU", "of the cores' time"), "memory": ("Memory", "of 
 
 
 def _efficiency_lines(rows: pl.DataFrame) -> list[str]:
-    shares = efficiency(rows)
+    shares, ran_s = efficiency(rows), float(rows["elapsed_s"].max() or 0.0)  # type: ignore[arg-type]  # a column of floats
     lines = []
     for name, (title, whole) in _WORDS.items():
         if name in shares:
-            low = "  (low)" if shares[name] < _LOW else ""
+            low = "  (low)" if shares[name] < _LOW and ran_s >= _LONG_S else ""
             lines.append(f"  {title:<8}{100 * shares[name]:>4.0f} % {whole}{low}")
     return ["Used:", *lines] if lines else []
 
@@ -147,10 +149,15 @@ def _why_text(why: JobWhy | None) -> str:
     return "\n".join(lines)
 
 
+def says_something(piece: Advice) -> bool:
+    """Whether a piece of advice is for a mail: no experiment, and more than that too little is known."""
+    return not piece.experiment and (piece.column is not None or bool(piece.evidence))
+
+
 def _next_text(why: JobWhy | None) -> str:
     if why is None:
         return ""
-    pieces = [piece for piece in (why.next, *why.advice[:_MOST_ADVICE]) if piece is not None and not piece.experiment]
+    pieces = [piece for piece in (why.next, *why.advice[:_MOST_ADVICE]) if piece is not None and says_something(piece)]
     lines = [text for piece in pieces for text in (piece.sentence, f"    {piece.line}" if piece.line else "") if text]
     return "\n".join(["Next time:", *lines]) if lines else ""
 

@@ -21,6 +21,8 @@ import polars as pl
 from stormpetrel.answers.mail.job_mail import array_values, job_values, rows_of, unknown_values
 from stormpetrel.answers.mail.spool import take_spool
 from stormpetrel.answers.mail.templates import MailTemplates, load_templates
+from stormpetrel.answers.personal.choice import is_possible
+from stormpetrel.answers.personal.digest import digest_values, queue_digests
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.records.states import FINISHED
 from stormpetrel.store.mails import MailKind, QueuedMail
@@ -69,7 +71,9 @@ class UserMail:
         """Take in what is new, and send what is due; return the seconds until the next step."""
         now = self._site.now()
         try:
-            self._take(now)
+            if self._settings.spool:
+                self._take(now)
+            queue_digests(self._site, now)
             if self._pause_until is None or now >= self._pause_until:
                 self._send(now)
         except (StormpetrelError, OSError) as error:
@@ -174,6 +178,8 @@ class UserMail:
             return self._several(topics, now)
         topic = topics[0]
         first = topic.mails[0]
+        if first.kind == MailKind.DIGEST:
+            return self._templates.fill("digest", digest_values(self._site, first.user, now))
         if first.kind == MailKind.PLAIN:
             return self._templates.fill("plain", {**first.facts, "site": self._site.settings.site.name})
         name, values = self._end_values(topic, now)
@@ -230,7 +236,7 @@ class UserMail:
 def user_mail(site: Site, log: Log, *, every_s: float) -> list[UserMail]:
     """Return what sends mail to users beside a watch; nothing where the site does not want it."""
     settings = site.settings.mail
-    return [UserMail(site, log, every_s=every_s)] if settings.spool else []
+    return [UserMail(site, log, every_s=every_s)] if settings.spool or is_possible(site) else []
 
 
 def _must_wait(mails: Sequence[QueuedMail], now: datetime) -> bool:

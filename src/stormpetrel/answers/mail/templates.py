@@ -24,6 +24,8 @@ OURS: Final = {
     "several": "Subject: $count jobs have ended: $state\n\nMore mails than you get in an hour; this is the rest.\n\n$jobs\n"
     + _END,
     "plain": "Subject: $subject\n\n$subject\n" + _END,
+    "digest": "Subject: Your week on $site: $failed of $jobs jobs failed\n\nHello $user,\n\nyour week from $first to $last.\n\n"
+    "$failures\n\n$waste\n\n$next\n\n$incidents\n\n$link\n\nYou asked for this mail. To stop it: $stop\n" + _END,
 }
 _OF_JOB: Final = frozenset("job name state user cluster happened why next efficiency link subject site".split())
 NAMES: Final = {
@@ -31,6 +33,7 @@ NAMES: Final = {
     "array": _OF_JOB | {"count"},
     "several": frozenset("count state jobs link site".split()),
     "plain": frozenset("subject name job user cluster site".split()),
+    "digest": frozenset("user site first last jobs failed failures waste next incidents link stop".split()),
 }
 
 

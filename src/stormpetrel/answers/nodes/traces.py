@@ -42,6 +42,7 @@ from stormpetrel.answers.schemas.traces import (
     WholeNode,
 )
 from stormpetrel.answers.viewer import MANAGE, READ
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import ModelError, NotThereError, StormpetrelError
 from stormpetrel.lifecycle.odd_nodes import newest_findings
 from stormpetrel.lifecycle.trace_models import FAMILY, load_trace_model, score_new_windows
@@ -92,13 +93,19 @@ def is_scored(site: Site) -> bool:
 
 
 def score_traces(
-    site: Site, viewer: Viewer, *, top: int = _MOST, progress: Progress = lambda _share, _step: None
+    site: Site,
+    viewer: Viewer,
+    *,
+    top: int = _MOST,
+    device: str = "cpu",
+    progress: Progress = lambda _share, _step: None,
+    engine: Engine = ONE_PROCESS,
 ) -> ScoringReceipt:
     """Score the windows that the model in use has not seen, and name the `top` most abnormal nodes, threads and jobs."""
     viewer.require(MANAGE)
     viewer.require_admin()
-    model = load_trace_model(site)
-    scoring = score_new_windows(site, model, progress=progress)
+    model = load_trace_model(site, device=device)
+    scoring = score_new_windows(site, model, progress=progress, engine=engine)
     counts = {name: getattr(scoring, name) for name in ("scored", "flagged", "other_length", "commits")}
     return ScoringReceipt(
         **most_abnormal(_newest(site, model), top=top).model_dump(),

@@ -27,7 +27,7 @@ _SHOWN: Final = (
 # What advice compares jobs by, and what profiles are worked out from; not shown.
 _BEHIND: Final = (
     "job_id_raw", "script_path", "work_dir", "extra", "qos", "exit_code", "exit_signal", "failed_step_exit_code",
-    "failed_step_exit_signal", "req_cpus", "req_nodes", "req_gpus", "mem_bytes", "cpu_time_s", "quality",
+    "failed_step_exit_signal", "req_cpus", "req_nodes", "req_gpus", "gpus", "mem_bytes", "cpu_time_s", "busy_gpus", "quality",
 )  # fmt: skip
 PREDICTION_COLUMNS: Final = (
     "moment", "moment_time", "predicted_at", "late", "model_version", "risk", "flagged", "known", "likeliest", "profile",

@@ -163,7 +163,8 @@ class ReportOrder(Question):
     target: Path = Field(description="the HTML file")
     title: str = Field(default="", description="empty: made of what it is about")
     files: list[str] = Field(default=[], description="the logs that its jobs were read from; empty: those of the site")
-    quick: bool = Field(default=False, description="the latest 20,000 jobs, fewer models, no ablation, no policy")
+    quick: bool = Field(default=False, description="the latest 20,000 jobs and fewer models")
+    complete: bool = Field(default=False, description="also what is in no published study and takes long: ablation, cancelling")
     campaigns: list[Path] = Field(default=[], description="trace campaigns of which the study is told as well")
     trace_models: Path | None = Field(default=None, description="folder of the models that were judged on them")
 
@@ -174,4 +175,5 @@ class ReportReceipt(Answer):
     file: str
     bytes: int
     jobs: int = Field(description="0: it is not about jobs")
-    sections: list[str] = Field(description="their titles, in order")
+    sections: list[str] = Field(description="their titles, in order, without the inventory before them")
+    seconds: float = Field(description="of wall time, from the first section to the file")

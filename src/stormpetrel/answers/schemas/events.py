@@ -139,7 +139,7 @@ class EventStudyQuestion(Question):
     models: list[str] = Field(default=[], description="models and baselines; empty: all")
     seeds: int = Field(default=10, ge=1)
     hours: int = Field(default=4368, ge=1, description="length of a simulated grid")
-    workers: int = Field(default=2, ge=1, description="seeds at a time, each in a process of one thread")
+    keep: Path | None = Field(default=None, description="folder for finished runs, which are not made again")
 
 
 class OverSeeds(Answer):

@@ -24,7 +24,6 @@ class EvaluationQuestion(Question):
     missed_cost: float | None = Field(default=None, ge=0, description="null: as in the settings (jobs.missed_cost)")
     flags_per_day: float | None = Field(default=None, ge=0, description="null: as in the settings (jobs.flags_per_day)")
     seed: int = 0
-    workers: int = Field(default=1, ge=1, description="processes that share the work; the figures are the same")
 
 
 class ForecastFigures(Answer):
@@ -197,7 +196,7 @@ class FirstDaysEvaluation(Answer):
 class NeedsQuestion(Question):
     """Which resource is judged, and from where on."""
 
-    resource: Literal["memory", "time", "cpus"]
+    resource: Literal["memory", "time", "cpus", "gpus", "gpu_memory"]
     protocol: Literal["time", "rolling"] = Field(default="time", description="the last fifth of the log, or from 60 % on")
     seed: int = 0
 
@@ -247,6 +246,10 @@ class WaitFigures(Answer):
     pinball_90: float
     coverage_50: float
     coverage_90: float
+    below_50: float = Field(
+        description="the share that waited less than the p50: lower than `coverage_50` where many do not wait"
+    )
+    below_90: float
     n: int
 
 

@@ -109,7 +109,7 @@ class FeatureImportance(Answer):
     """How much one feature moves the forecast."""
 
     feature: str
-    total_gain: float
+    total_gain: float = Field(description="summed over the trees; of a model that was judged already, its share of that sum")
     mean_abs_shap: float = Field(description="mean |SHAP value|, log-odds")
 
 

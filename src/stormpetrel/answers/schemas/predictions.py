@@ -136,13 +136,15 @@ class ScriptRequest(Request):
 
 
 class SubmitRequest(Request):
-    """A job while it is being submitted: the options that sbatch ended up with, as Slurm's cli_filter writes them."""
+    """A job while it is being submitted: the options that sbatch ended up with, as cli_filter writes them, or its script."""
 
     options: dict[Annotated[str, StringConstraints(max_length=100)], OptionValue | list[OptionValue]] = Field(
+        {},
         max_length=200,
         description="by their long names; `argv` holds the script and its arguments",
         examples=[{"time": "00:05:00"}],
     )
+    script: ScriptRequest | None = Field(None, description="what a wrapper of sbatch or condor_submit sends in place of options")
 
 
 class Advice(Answer):
@@ -175,7 +177,7 @@ class Advice(Answer):
 
 
 class NeedOutlook(Answer):
-    """What a job will use of memory (bytes) or time (seconds), at most, with these probabilities."""
+    """What a job will use of a resource (bytes, seconds, CPUs or GPUs), at most, with these probabilities."""
 
     request: float | None = Field(description="what it asks for")
     p50: float
@@ -237,6 +239,20 @@ class Verdict(Answer):
     more_reasons: int = Field(description="how many weaker reasons there are besides")
 
 
+class ComponentAnswer(Answer):
+    """The check of one component of a heterogeneous job."""
+
+    number: int = Field(description="from 1 on")
+    request: dict[str, int | float | str | bool | None] = Field(description="what this component asks for")
+    warnings: list[str]
+    can_run: bool | None = Field(description="whether the cluster can run it; null: not known")
+    risk: float | None
+    likeliest: str | None
+    advice: list[Advice]
+    needs: dict[str, NeedOutlook] | None
+    wait: WaitOutlook | None
+
+
 class ScriptAnswer(Answer):
     """The check of a script; the same as `stormpetrel check --json`."""
 
@@ -261,3 +277,7 @@ class ScriptAnswer(Answer):
     )
     wait: WaitOutlook | None = Field(None, description="when it would start; null without a model")
     notes: list[str]
+    components: list[ComponentAnswer] = Field(
+        default=[],
+        description="of a heterogeneous job, whose sums and highest risk are said above",
+    )

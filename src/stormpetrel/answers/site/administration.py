@@ -213,10 +213,10 @@ def tokens(site: Site, viewer: Viewer) -> Tokens:
     )
 
 
-def revoke_token(site: Site, viewer: Viewer, name: str) -> RevokedToken:
-    """Make a token worthless; NotThereError where there is none of that name."""
+def revoke_token(site: Site, viewer: Viewer, name: str, *, user: str | None = None) -> RevokedToken:
+    """Make a token worthless; NotThereError where there is none of that name, UsageError where several users have one."""
     viewer.require(MANAGE)
-    site.tokens.revoke(name)
+    site.tokens.revoke(name, user=None if user is None else site.user_in_tables(user))
     site.audit.record(viewer.signature(site), "token revoked", {"token": name})
     return RevokedToken(revoked=name)
 

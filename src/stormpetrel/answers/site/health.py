@@ -26,6 +26,7 @@ from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelOutdatedError
 from stormpetrel.lifecycle.job_models import lacking_moments
 from stormpetrel.records.checks import Finding
+from stormpetrel.records.trace_coverage import MORE_TIME
 from stormpetrel.records.units import format_size
 from stormpetrel.store.source_health import EVENTS, SourceHealth, format_span
 from stormpetrel.store.watch_status import WatchReport, WatchStatus, read_watch
@@ -256,6 +257,8 @@ def _live_source_lines(watch: WatchReport) -> Iterator[HealthLine]:
         trouble = problems.get(source.name)
         if not is_watched:
             yield _line("Sources", source.name, "warning", f"{good} Nobody reads it now.", _START)
+        elif trouble is not None and trouble.kind == "behind":
+            yield _line("Sources", source.name, "warning", f"{trouble.what} {good}", MORE_TIME)
         elif trouble is not None:
             text = trouble.what if trouble.kind != "failed" else f"{trouble.what} {good}"
             yield _line("Sources", source.name, "problem", text, "The watch tries again by itself.")

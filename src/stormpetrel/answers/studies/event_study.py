@@ -9,18 +9,20 @@ from collections.abc import Callable, Sequence
 from zoneinfo import available_timezones
 
 from stormpetrel.answers.schemas.events import EventStudy, EventStudyQuestion
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import UsageError
 from stormpetrel.events.evaluation import ALL_NAMES, merged, summary
 from stormpetrel.rehearse.event_study import Recipe, Recording, StudyPlan, read_recording, recordings_in, run_study
 
 
-def study_events(question: EventStudyQuestion, *, progress: Callable[[float, str], None]) -> EventStudy:
+def study_events(
+    question: EventStudyQuestion, *, progress: Callable[[float, str], None], engine: Engine = ONE_PROCESS
+) -> EventStudy:
     """Judge models and baselines on recorded counts with outages injected or labelled, or on a simulated grid."""
     progress(0.0, "reading counts" if question.paths else "simulating")
     recordings = _recordings(question)
     recipes = _recipes(recordings, question)
-    workers = min(question.workers, question.seeds * len(recipes))
-    plan = StudyPlan(recipes, tuple(range(question.seeds)), tuple(question.models), workers=workers)
+    plan = StudyPlan(recipes, tuple(range(question.seeds)), tuple(question.models), engine=engine, keep=question.keep)
     runs = [run for some in run_study(plan, progress=progress) for run in some]
     notes = [f"{recording.name}: {note}" for recording in recordings for note in recording.notes]
     return EventStudy.model_validate({**summary(merged([], runs), order=ALL_NAMES), "notes": notes})

@@ -7,16 +7,17 @@ learnt from the others; one log alone is judged by the prior that comes with the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from stormpetrel.answers.schemas.job_evaluation import FirstDaysEvaluation, FirstDaysOfLog
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.jobs.prior.first_days import FEWEST_FAILURES, first_days
+from stormpetrel.jobs.prior.first_days import FEWEST_FAILURES, FirstDays, first_days
 from stormpetrel.jobs.prior.learning import fit_prior
 from stormpetrel.jobs.prior.shipped import PRIOR_VERSION, learnt_from, prior_of
-from stormpetrel.jobs.prior.young_sites import PriorLog, sample_young_sites
+from stormpetrel.jobs.prior.young_sites import PriorLog, PriorRows, sample_young_sites
 from stormpetrel.records.predictions import version_text
 
 if TYPE_CHECKING:
@@ -25,9 +26,17 @@ if TYPE_CHECKING:
 
 
 def evaluate_first_days(
-    inputs: Mapping[str, JobInput], *, starts: int, seed: int = 0, progress: Callable[[str], None] = lambda _: None
+    inputs: Mapping[str, JobInput],
+    *,
+    starts: int,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+    engine: Engine = ONE_PROCESS,
 ) -> FirstDaysEvaluation:
-    """Judge the first days of each log (by name) that has enough failures; UsageError where the prior knows the only log."""
+    """Judge the first days of each log (by name) that has enough failures; UsageError where the prior knows the only log.
+
+    Each log is an item of the engine, when it is sampled to be learnt from and when it is judged.
+    """
     logs = {name: _log_of(name, data) for name, data in inputs.items()}
     judged = {name: log for name, log in logs.items() if int((log.failed & log.usable).sum()) >= FEWEST_FAILURES}
     if not judged:
@@ -35,8 +44,12 @@ def evaluate_first_days(
             f"None of these logs has {FEWEST_FAILURES} failures.",
             hint="Use longer logs, or say with --failed which states count as a failure.",
         )
-    prior_for = _prior_of_others(logs, seed, progress) if len(logs) > 1 else _shipped
-    lines = [first_days(log, prior_for(log), starts=starts, seed=seed, progress=progress) for log in judged.values()]
+    rows: dict[str, PriorRows] | None = None
+    if len(logs) > 1:
+        sampled = engine.map(_Sample(seed), logs.values(), name=_of_name, progress=lambda _share, text: progress(text))
+        rows = dict(zip(logs, sampled, strict=True))
+    judge = _Judge(rows, starts, seed)
+    lines = list(engine.map(judge, judged.values(), name=_of_name, progress=lambda _share, text: progress(text)))
     notes = [f"{name} has fewer than {FEWEST_FAILURES} failures: it is only learnt from." for name in logs if name not in judged]
     return FirstDaysEvaluation(
         logs=[FirstDaysOfLog(**asdict(line)) for line in lines],
@@ -50,19 +63,37 @@ def _log_of(name: str, data: JobInput) -> PriorLog:
     return PriorLog.of(name, data.jobs, section.failure_states, section.dropped_states, data.time_zone)
 
 
-def _prior_of_others(
-    logs: Mapping[str, PriorLog], seed: int, progress: Callable[[str], None]
-) -> Callable[[PriorLog], JobOutcomeModel]:
-    rows = {}
-    for name, log in logs.items():
-        progress(f"{name}: young sites")
-        rows[name] = sample_young_sites(log, moments=(Moment.SUBMIT,), seed=seed)
+def _of_name(log: PriorLog) -> str:
+    return log.name
 
-    def prior_for(log: PriorLog) -> JobOutcomeModel:
-        progress(f"{log.name}: a prior of the others")
-        return fit_prior([part for name, part in rows.items() if name != log.name], Moment.SUBMIT, seed=seed)
 
-    return prior_for
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Young sites out of a log, to learn a prior from."""
+
+    seed: int
+
+    def __call__(self, log: PriorLog, progress: Progress) -> PriorRows:
+        progress(0.0, "young sites")
+        return sample_young_sites(log, moments=(Moment.SUBMIT,), seed=self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Judges the first days of a log, by a prior of the others, or by the one that comes with the package."""
+
+    rows: Mapping[str, PriorRows] | None
+    starts: int
+    seed: int
+
+    def __call__(self, log: PriorLog, progress: Progress) -> FirstDays:
+        progress(0.0, "a prior of the others")
+        prior = _shipped(log) if self.rows is None else self._of_others(self.rows, log)
+        tell: Callable[[str], None] = lambda text: progress(0.5, text.removeprefix(f"{log.name}: "))  # noqa: E731
+        return first_days(log, prior, starts=self.starts, seed=self.seed, progress=tell)
+
+    def _of_others(self, rows: Mapping[str, PriorRows], log: PriorLog) -> JobOutcomeModel:
+        return fit_prior([part for name, part in rows.items() if name != log.name], Moment.SUBMIT, seed=self.seed)
 
 
 def _shipped(log: PriorLog) -> JobOutcomeModel:

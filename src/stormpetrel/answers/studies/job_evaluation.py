@@ -31,7 +31,7 @@ from stormpetrel.answers.schemas.job_evaluation import (
     WeekFigures,
 )
 from stormpetrel.config import Settings
-from stormpetrel.engine import Engine
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.evaluation import evaluate, refit_weekly, weekly_table
 from stormpetrel.jobs.moments import Moment
@@ -102,11 +102,11 @@ SPLITS: Final[tuple[Literal["random", "time"], ...]] = ("random", "time")
 
 
 def evaluate_forecasts(
-    data: JobInput, question: EvaluationQuestion, *, progress: Progress = lambda _: None
+    data: JobInput, question: EvaluationQuestion, *, progress: Progress = lambda _: None, engine: Engine = ONE_PROCESS
 ) -> tuple[JobEvaluation, Evaluation]:
     """Judge the model and the trivial rules at each moment; Table I and weekly refits are those of the first moment."""
     settings = replace(data.training(), seed=question.seed)
-    moments, engine = [Moment(moment) for moment in question.moments], Engine(question.workers)
+    moments = [Moment(moment) for moment in question.moments]
     evaluation = evaluate(
         data.jobs,
         settings,
@@ -143,10 +143,10 @@ def evaluation_answer(evaluation: Evaluation) -> JobEvaluation:
 
 
 def evaluate_published(
-    data: JobInput, *, seed: int = 0, workers: int = 1, progress: Progress = lambda _: None
+    data: JobInput, *, seed: int = 0, engine: Engine = ONE_PROCESS, progress: Progress = lambda _: None
 ) -> tuple[PublishedEvaluation, dict[Literal["random", "time"], TableOne]]:
     """Fill Table I by the published protocol, with test jobs drawn at random and with later ones."""
-    tables = {split: published_table(data, split, seed=seed, workers=workers, progress=progress) for split in SPLITS}
+    tables = {split: published_table(data, split, seed=seed, engine=engine, progress=progress) for split in SPLITS}
     early = optimism(data.jobs)
     answer = PublishedEvaluation(
         split=PublishedSplit(protocol="seed", splits=list(SPLITS), shortest_s=SHORT_S, jobs=data.jobs.height),
@@ -165,7 +165,7 @@ def published_table(
     *,
     seed: int = 0,
     quick: bool = False,
-    workers: int = 1,
+    engine: Engine = ONE_PROCESS,
     progress: Progress = lambda _: None,
 ) -> TableOne:
     """Fill one half of Table I: jobs of two minutes and more, the published columns and the limit; `quick`: published models."""
@@ -179,7 +179,7 @@ def published_table(
         shortest_s=SHORT_S,
         with_limit=True,
         progress=_in_split(split, progress),
-        engine=Engine(workers),
+        engine=engine,
     )
 
 

@@ -63,12 +63,14 @@ from stormpetrel.records.jobs import never_started
 if TYPE_CHECKING:
     from stormpetrel.answers.studies.job_evaluation import JobInput
     from stormpetrel.jobs.evaluation import Evaluation
+    from stormpetrel.jobs.model import JobOutcomeModel
     from stormpetrel.jobs.training import LabelledJobs
 
 Progress = Callable[[str], None]
 _EARLIER_SHARE: Final = 0.6  # of the splits: the threshold is chosen on them
 _MATRIX_FEATURES: Final = 18  # as many as a heat map can name
 _MATRIX_COLUMNS: Final = 20
+_FEW_JOBS: Final = 5_000  # drawn where no ablation needs more: ranks and SHAP values of so many are settled
 _TEXT_OF_OLD: Final = {"application": "family"}  # how `--by` and `--json` call it, which other programs read
 
 
@@ -153,11 +155,15 @@ def study_features(
     moment: Moment,
     *,
     with_ablation: bool = True,
+    judged: JobOutcomeModel | None = None,
     seed: int = 0,
     progress: Progress = lambda _: None,
     engine: Engine = ONE_PROCESS,
 ) -> FeatureStudy:
-    """Return the same of jobs that are labelled already, in order of submission; ablation, the long part, may be left out."""
+    """Return the same of jobs that are labelled already, in order of submission; ablation, the long part, may be left out.
+
+    Without it, the importance may be that of a model that was judged already, and Spearman's ρ is taken over fewer jobs.
+    """
     matrix, rows = labelled.features[moment], labelled.reached(moment)
     x, y = matrix.values[rows], labelled.failed[rows]
     if y.all() or not y.any():
@@ -166,9 +172,13 @@ def study_features(
             hint="Take a longer log, or say with --failed and --drop which states count.",
         )
     progress("correlations")
-    correlated = features.correlations(x, matrix.names, y, seed=seed)
+    correlated = features.correlations(x, matrix.names, y, sample=20_000 if with_ablation else _FEW_JOBS, seed=seed)
     progress("importance")
-    important = features.importance(x, matrix.names, y, seed=seed)
+    if judged is None or with_ablation:
+        important = features.importance(x, matrix.names, y, seed=seed)
+    else:
+        some = np.sort(np.random.default_rng(seed).permutation(np.flatnonzero(rows))[:_FEW_JOBS])
+        important = judged.importance(matrix.rows(some)).rename({"gain": "total_gain"})
     ablation, verdicts = None, None
     if with_ablation:
         groups = {name: group_of(name) for name in matrix.names}

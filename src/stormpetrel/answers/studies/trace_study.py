@@ -1,8 +1,9 @@
 """Studies of recorded campaigns: how good trace models are on them, how often to sample, and the windows that are drawn of them.
 
-campaign files + kept models -> study_of_kept_models -> TraceStudy -> study_answer -> TraceStudyAnswer; SamplingStudy ->
-sampling_answer -> SamplingAnswer. For figures alone, as arrays: mapped_windows -> MappedWindows, reconstructed_windows ->
-ReconstructedWindows. A study needs no site: whoever has the files may.
+campaign files + kept models -> study_of_kept_models -> TraceStudy -> study_answer -> TraceStudyAnswer; Site -> study_of_site ->
+the same of the site's own windows and the model in use; SamplingStudy -> sampling_answer -> SamplingAnswer. For figures alone, as
+arrays: mapped_windows -> MappedWindows, reconstructed_windows -> ReconstructedWindows. A study of files needs no site: whoever
+has them may.
 Campaigns that are run on this machine or simulated: plan -> run_campaigns -> their files.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
@@ -31,10 +32,14 @@ from stormpetrel.answers.schemas.trace_study import (
     TypeSpectrum,
     WrittenCampaign,
 )
-from stormpetrel.answers.viewer import MANAGE
+from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.engine import Progress, no_progress
+from stormpetrel.errors import ModelError
+from stormpetrel.lifecycle.trace_learning import in_order
+from stormpetrel.lifecycle.trace_models import load_trace_model
+from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.traces import MIXED, MODES, Rates, Split, job_types_in_order
-from stormpetrel.records.window_frames import frame_of
+from stormpetrel.records.window_frames import frame_of, windows_of
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.rehearse.campaign import CampaignRequest, cpus_of, run_campaign, run_set
 from stormpetrel.rehearse.campaign_files import SimulationRequest, write_simulated
@@ -46,6 +51,7 @@ from stormpetrel.traces.evaluation import FIGURES
 from stormpetrel.traces.faults.bench import ASIDE
 from stormpetrel.traces.networks.architecture import Architecture, Scorer
 from stormpetrel.traces.separability import PcaMap
+from stormpetrel.traces.site_windows import joined_traces, study_in_use
 from stormpetrel.traces.study import kept_cut, kept_plan, run_study
 
 if TYPE_CHECKING:
@@ -53,12 +59,15 @@ if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.records.traces import Trace
     from stormpetrel.rehearse.campaign_files import Campaign
+    from stormpetrel.store.site import Site
     from stormpetrel.traces.evaluation import ErrorSpread, TraceEvaluation
     from stormpetrel.traces.evaluation import ModelFigures as Figures
     from stormpetrel.traces.exam.study import FaultStudy
     from stormpetrel.traces.sampling import SamplingStudy
     from stormpetrel.traces.separability import MeanStd
     from stormpetrel.traces.study import TraceStudy
+
+SITE_WINDOWS: Final = 6_000  # the newest of a site that a study judges: half of them take seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +99,33 @@ def study_of_kept_models(
     split = split_traces(traces, kept_cut(models))
     study = run_study(split, kept_plan(models), models, progress=lambda share, step: progress(f"{share:.0%} {step}"))
     return study, traces
+
+
+def study_of_site(site: Site, viewer: Viewer, *, most: int = SITE_WINDOWS, seed: int = 0) -> tuple[TraceStudy, list[Trace]]:
+    """Judge the trace model in use on the site's newest windows that it has not learnt from; the traces are drawn, too.
+
+    It is one model of one kind: Table 2's ensembles come from campaigns. ModelError where there are too few windows.
+    """
+    viewer.require(READ)
+    viewer.require_admin()
+    model, training = load_trace_model(site), site.models.current_training(ModelFamily.TRACES)
+    windows = _newest_windows(site, round(model.scorer.settings.steps), model.step_s, most)
+    learnt_until_s = None if training is None else training.trained_until.timestamp()
+    return study_in_use(model.scorer, windows, learnt_until_s, seed=seed), joined_traces(windows)
+
+
+def _newest_windows(site: Site, steps: int, step_s: float, most: int) -> Windows:
+    """The newest windows of one length, in whole moments."""
+    same_length = (pl.col("user").list.len() == steps) & ((pl.col("step_s") - step_s).abs() < 0.01 * step_s)
+    rows = site.cpu_windows.read().filter(same_length)
+    moments = rows.group_by("window_start").len().sort("window_start", descending=True).collect()
+    within = moments.filter(pl.col("len").cum_sum() <= most)
+    if not within.height:
+        raise ModelError(
+            f"The site has no windows of {steps * step_s:g} s, which its model sees.",
+            hint="Run: stormpetrel ingest traces --live",
+        )
+    return windows_of(in_order(rows.filter(pl.col("window_start") >= within["window_start"].min()).collect()))
 
 
 def evaluation_answer(evaluation: TraceEvaluation) -> TraceEvaluationAnswer:

@@ -16,7 +16,7 @@ from stormpetrel.answers.schemas.workload import SiteWorkload, WorkloadCompariso
 from stormpetrel.answers.viewer import READ
 from stormpetrel.answers.workload.input import synthetic_workload
 from stormpetrel.answers.workload.workload import scores_of
-from stormpetrel.engine import Engine
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.lifecycle.workload_models import load_site_generator, site_workload
 from stormpetrel.rehearse.workload_usefulness import (
@@ -88,13 +88,12 @@ def evaluate_generator(
     training: TrainingSettings | None,
     progress: Progress,
     *,
-    workers: int = 1,
+    engine: Engine = ONE_PROCESS,
 ) -> tuple[WorkloadEvaluation, Callable[[], Workloads]]:
     """Judge a generator over seeds: it learns the odd weeks and is judged on the even ones; and jobs of one, to be drawn.
 
-    With more than one of `workers` so many seeds run at a time, each in a process: `make` must be fit to be sent there.
+    Seeds are the items of the engine: where it has several workers, `make` must be fit to be sent to them.
     """
-    engine = Engine(workers)
     make(0)  # wrong settings are refused before anything else
     real = source.workload
     scoring = _SCORING if training is not None else 1.0

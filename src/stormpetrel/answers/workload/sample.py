@@ -91,7 +91,7 @@ def write_jobs(
     `write` takes the frames to where they go, and returns the counts of what it put next to them (`traces`, `events`).
     """
     began = time.perf_counter()
-    counts, waits = _Counts(), None
+    counts, waits = JobCounts(), None
     frames = counts.counted(frames, wanted, progress)
     if plan.schedule:
         machine, frames = sized_machine(frames, plan.cores, plan.gpus)
@@ -147,7 +147,7 @@ def _bounded(frames: Frames) -> Frames:
 
 
 @dataclass(slots=True)
-class _Counts:
+class JobCounts:
     """The jobs so far, counted on their way: the frames are never together in memory."""
 
     jobs: int = 0

@@ -260,10 +260,19 @@ COMMANDS: Final[dict[str, Entry]] = {
         "models:nightly",
         "Train again and use the new model if it is better; then delete what is too old, and compact the tables.",
     ),
+    "me": CommandEntry(
+        "own:me", "Show one person's page: failures beside those of people alike, waste, what to change, incidents."
+    ),
+    "digest": CommandEntry("own:digest", "Ask for the weekly digest by mail, or give it up."),
     "tokens": GroupEntry(
         "Create and revoke tokens for users and programs.",
         {
             "add": CommandEntry("tokens:add", "Create a token and print it, once: only its digest is stored."),
+            "create": CommandEntry(
+                "tokens:create",
+                "Create a token of your own and print it, once; without a site, the service makes it for whom the kernel says "
+                "you are.",
+            ),
             "list": CommandEntry("tokens:list_tokens", "List the tokens: whose they are, what they may do, until when."),
             "revoke": CommandEntry(
                 "tokens:revoke", "Revoke a token; a running server refuses it, and those logged in with it, within a second."
@@ -289,7 +298,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "report": CommandEntry(
         "report:report",
-        "Write every table and figure about the jobs, and about traces and events where there are any, into one HTML file.",
+        "Write every table and figure of the published studies, from one's own data beside their numbers, into one HTML file.",
     ),
     "store": GroupEntry(
         "Compact, prune, back up and restore the site's data, or delete a user from it.",

@@ -67,7 +67,9 @@ def _common(
 
 
 _SITE_FILE = "site.toml"  # config.SITE_FILE, whose module takes 100 ms to import
-_FOR_USERS = ("check", "why", "jobs list", "jobs show", "waste", "alarms")
+_FOR_USERS = (
+    "check", "why", "jobs list", "jobs show", "me", "waste", "alarms", "digest", "tokens create", "tokens list", "tokens revoke",
+)  # fmt: skip
 _INTERRUPTED = 130
 _FOR_US_ALONE = 0o077  # umask: what any library writes for us, tables too, holds names
 _STOPPED = "stopped; what was committed is kept, run the same command again to continue."
@@ -97,7 +99,7 @@ def common_first(arguments: list[str]) -> list[str]:
 
 def is_for_service(arguments: list[str]) -> bool:
     """Whether a command is one for users, no site is named or lies here, and there is a service to ask."""
-    command = " ".join(arguments[:2]) if arguments[:1] == ["jobs"] else " ".join(arguments[:1])
+    command = " ".join(arguments[: 2 if arguments[:1] in (["jobs"], ["tokens"]) else 1])
     names_site = any(word.partition("=")[0] == "--site" for word in arguments) or os.environ.get("STORMPETREL_SITE")
     if command not in _FOR_USERS or names_site or Path(_SITE_FILE).is_file():
         return False

@@ -28,9 +28,27 @@ LogOdds = Annotated[bool, typer.Option("--log-odds", help="Show effects in log-o
 # How it is computed
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random: the same one gives the same result.")]
 Workers = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--workers", min=1, max=256, help="Seeds, models or cuts at a time; more than one: each in a process of one thread."
+        "--workers",
+        min=1,
+        max=4096,
+        help="Seeds, models or cuts at a time, each in a process of one thread; left out: one here, every CPU of a Ray cluster.",
+        show_default=False,
+    ),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Where heavy work runs: local, ray, ray://HOST:PORT, or auto: ray where there is one; left out: engine.place.",
+        show_default=False,
+    ),
+]
+KeepResults = Annotated[
+    Path | None,
+    typer.Option(
+        "--keep", help="Store finished results in this folder, and do not work out those in it again.", show_default=False
     ),
 ]
 

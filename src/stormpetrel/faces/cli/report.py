@@ -1,4 +1,4 @@
-"""`stormpetrel report`: every table and figure about a site's jobs, traces and events, as one HTML file."""
+"""`stormpetrel report`: every table and figure of the published studies from a site's own data, as one HTML file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def report(
     files: Files = None,
     target: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.", show_default=False)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The latest 20,000 jobs, fewer models, no ablation, no policy.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The latest 20,000 jobs and fewer models.")] = False,
+    complete: Annotated[
+        bool, typer.Option("--all", help="Also the ablation of features and the replay of early cancelling, which take long.")
+    ] = False,
     campaigns: Annotated[
         list[Path] | None,
         typer.Option(
@@ -43,7 +46,9 @@ def report(
     since: SinceDay = None,
     as_json: Json = False,
 ) -> None:
-    """Write every table and figure about the jobs, and about traces and events where there are any, into one HTML file."""
+    """Write every table and figure of the published studies, from one's own data beside their numbers, into one HTML file."""
+    if quick and complete:
+        raise UsageError("--quick and --all exclude each other.", hint="Leave out one of them.")
     if bool(campaigns) != bool(trace_models):
         raise UsageError(
             "--campaigns and --trace-models go together.",
@@ -59,12 +64,19 @@ def report(
         except NotEnoughJobsError as error:
             no_jobs = error  # no reason to stop where there is something to say about traces or events
     order = ReportOrder(
-        target=target, title=title or "", files=files or [], quick=quick, campaigns=campaigns or [], trace_models=trace_models
+        target=target,
+        title=title or "",
+        files=files or [],
+        quick=quick,
+        complete=complete,
+        campaigns=campaigns or [],
+        trace_models=trace_models,
     )
     with ExitStack() as stack:
         site = stack.enter_context(open_site(context)) if with_site else None
         progress = stack.enter_context(step_spinner(quiet=as_json))
         receipt = write_report(site, LOCAL, order, data=data, no_jobs=no_jobs, progress=progress)
     parts = "1 section" if len(receipt.sections) == 1 else f"{len(receipt.sections)} sections"
-    text = f"{target}: {parts}{f' on {receipt.jobs:,} jobs' if receipt.jobs else ''}, {format_size(receipt.bytes)}"
+    took = f"{format_size(receipt.bytes)}, {receipt.seconds:.0f} s"
+    text = f"{target}: {parts}{f' on {receipt.jobs:,} jobs' if receipt.jobs else ''}, {took}"
     emit(receipt, text, as_json=as_json, next_step="open it in a browser; it needs no network.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -38,6 +39,20 @@ def add(
         )
 
 
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What to call it, such as 'notebook'.")],
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="read, predict, write, act or manage; may be repeated; read and predict if left out."),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=36_500, help="Days for which it is valid.")] = 30,
+    as_json: Json = False,
+) -> None:
+    """Create a token of your own and print it, once; without a site, the service makes it for whom the kernel says you are."""
+    add(context, name, user=getpass.getuser(), scopes=scopes or ["predict", "read"], days=days, as_json=as_json)
+
+
 def list_tokens(context: typer.Context, as_json: Json = False) -> None:
     """List the tokens: whose they are, what they may do, until when."""
     with open_site(context) as site:
@@ -56,8 +71,15 @@ def _print_tokens(out: Console, lines: Sequence[TokenLine]) -> None:
     out.print(table)
 
 
-def revoke(context: typer.Context, name: Annotated[str, typer.Argument(help="The token's name.")], as_json: Json = False) -> None:
+def revoke(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The token's name.")],
+    user: Annotated[
+        str | None, typer.Option("--user", help="Whose it is, where several users have one of that name.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Revoke a token; a running server refuses it, and those logged in with it, within a second."""
     with open_site(context, to_write=True) as site:
-        receipt = revoke_token(site, LOCAL, name)
+        receipt = revoke_token(site, LOCAL, name, user=user)
     emit(receipt, f"The token '{plain(receipt.revoked)}' is revoked.", as_json=as_json)

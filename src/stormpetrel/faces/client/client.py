@@ -26,7 +26,8 @@ from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.job_studies import Profiles
 from stormpetrel.answers.schemas.jobs import JobPage, JobRow
 from stormpetrel.answers.schemas.nodes import NodeFindings, Nodes, WindowTraces
-from stormpetrel.answers.schemas.own import View
+from stormpetrel.answers.schemas.own import OwnTokenLine, View
+from stormpetrel.answers.schemas.personal import DigestChoice, PersonalSummary
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
 from stormpetrel.answers.schemas.registry import Training, TrainingInFull
 from stormpetrel.answers.schemas.workload import WorkloadAnswer
@@ -399,6 +400,23 @@ class Client:
     def delete_view(self, name: str) -> None:
         """Delete a saved view."""
         self._server.request("DELETE", f"/views/{_in_path(name)}")
+
+    def me(self, *, weeks: Literal[1, 4, 12, 52] = 4, user: str | None = None) -> PersonalSummary:
+        """Your own page, of jobs that ended in the last weeks; that of another user is for administrators."""
+        return self._read(PersonalSummary, self._server.request("GET", "/me", query={"weeks": weeks, "user": user}))
+
+    def choose_digest(self, *, wanted: bool, address: str | None = None) -> DigestChoice:
+        """Ask for the weekly digest by mail, or give it up."""
+        body = {"wanted": wanted, "address": address}
+        return self._read(DigestChoice, self._server.request("PUT", "/me/digest", body=body))
+
+    def tokens(self) -> list[OwnTokenLine]:
+        """Your tokens, also those past their time; not the tokens themselves."""
+        return self._read_list(OwnTokenLine, self._server.request("GET", "/tokens")["tokens"])
+
+    def revoke_token(self, name: str) -> None:
+        """Make one of your tokens worthless. They are made on a machine of the cluster: `stormpetrel tokens create`."""
+        self._server.request("DELETE", f"/tokens/{_in_path(name)}")
 
 
 def _in_path(text: str) -> str:

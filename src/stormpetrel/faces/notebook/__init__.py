@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stormpetrel.faces.notebook.incidents import (
     Incidents,
     IncidentView,
@@ -50,3 +52,10 @@ __all__ = [
     "themed",
     "unmute",
 ]
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext stormpetrel.faces.notebook`: bring in `%stormpetrel check job.sh` and `%%stormpetrel check`."""
+    from stormpetrel.faces.notebook.magic import load_magic
+
+    load_magic(ipython)

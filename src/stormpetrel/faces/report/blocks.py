@@ -5,12 +5,9 @@ plain values -> Table, Drawing, Paragraph -> Section. A page and a terminal show
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-if TYPE_CHECKING:
-    pass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, TypeVar
 
 NOTHING: Final = "–"  # what stands where there is no value
 
@@ -24,13 +21,28 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A cell that leads to a part of the page; in a terminal its text alone."""
+
+    text: str
+    anchor: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """A table to be read: values as they are, written out by the form of their column."""
+    """A table to be read: values as they are, written out by the form of their column.
+
+    `shows` names the items of the published studies that it is this site's version of: keys of `inventory.ITEMS`.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
+    shows: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[tuple[str, ...]]:
         """The rows as text."""
@@ -40,11 +52,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A Plotly figure with a sentence below it; the height is in pixels."""
+    """A Plotly figure with a sentence below it; the height is in pixels, `shows` as in a table."""
 
     figure: Any
     caption: str = ""
     height: int = 420
+    shows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +74,39 @@ class SideBySide:
     blocks: tuple[Block, ...]
 
 
+Shown = TypeVar("Shown", Table, Drawing)
 Block: TypeAlias = Table | Drawing | Paragraph | SideBySide
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report: what it is about, in a sentence or two, and what it shows."""
+    """A part of a report: what it is about, in a sentence or two, and what it shows.
+
+    `missing` says of items of the published studies that could not be drawn from this data why not.
+    """
 
     title: str
     intro: str
     blocks: tuple[Block, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def showing(block: Shown, *items: str) -> Shown:
+    """The same table or drawing as this site's version of items of the published studies."""
+    return replace(block, shows=items)
+
+
+def flat_blocks(section: Section) -> Iterator[Table | Drawing | Paragraph]:
+    """The blocks of a section, those that stand side by side one after the other."""
+
+    def unpacked(blocks: tuple[Block, ...]) -> Iterator[Table | Drawing | Paragraph]:
+        for block in blocks:
+            if isinstance(block, SideBySide):
+                yield from unpacked(block.blocks)
+            else:
+                yield block
+
+    yield from unpacked(section.blocks)
 
 
 def written(value: object, form: str | None) -> str:

@@ -85,22 +85,25 @@ def site_event_sections(site: Site, *, progress: Progress = lambda _: None) -> l
         f"Events of {len(whole.kinds)} kinds in buckets of {now.bucket_s // 60} minutes, "
         f"from {_clock(whole.start, zone)} to {_clock(whole.end, zone)} ({zone}). {now.headline}"
     )
+    timeline = _timeline(whole, zone)
     blocks: list[Block] = [
         _figures(now, whole),
-        *_timeline(whole, zone),
+        *timeline,
         _newest_day(counts_of(board, newest, limit=day, in_full=True), zone),
         *_drawings(lately, board.arrays.between(lately.start, lately.end), zone),
         *([_alarm_table(whole, zone)] if whole.alarms else []),
         *([_outage_table(whole, zone)] if whole.outages else []),
         *_model(site),
     ]
-    return [Section(TITLE, intro, tuple(blocks))]
+    missing = {} if timeline else {"gpgrid-fig-6": "no outage is known and no alarm was raised: stormpetrel events label"}
+    return [Section(TITLE, intro, tuple(blocks), missing)]
 
 
 def _timeline(period: ClusterPeriod, zone: str) -> list[Block]:
     spans = time_spans(period, zone)
     text = "As Fig. 6 of the published study, with the alarms above the outages that they belong to."
-    return [Drawing(outage_timeline(spans), text, 130 + 34 * len(kinds_of(spans)))] if spans else []
+    height = 130 + 34 * len(kinds_of(spans))
+    return [Drawing(outage_timeline(spans), text, height, ("gpgrid-fig-6",))] if spans else []
 
 
 def _figures(now: ClusterNow, period: ClusterPeriod) -> Table:
@@ -109,20 +112,27 @@ def _figures(now: ClusterNow, period: ClusterPeriod) -> Table:
     delays = [outage.delay_s / 3600 for outage in judged if outage.delay_s is not None]
     weeks = period.judged_buckets * period.bucket_s / 604_800
     alone = [alarm for alarm in period.alarms if not alarm.outages]
-    rows: list[tuple[str, str]] = [
-        ("events", f"{period.events:,.0f}"),
-        ("buckets", f"{period.buckets:,}"),
-        ("of these without data", f"{period.gap_buckets:,}"),
-        ("outages", f"{len(outages):,}"),
+    rows: list[tuple[str, str, str]] = [
+        ("kinds of events", f"{len(period.kinds):,}", "13"),
+        ("hours", f"{period.buckets * period.bucket_s / 3600:,.0f}", "about 4,200"),
+        ("buckets", f"{period.buckets:,}", "one an hour"),
+        ("of these without data", f"{period.gap_buckets:,}", NOTHING),
+        ("events", f"{period.events:,.0f}", NOTHING),
+        ("outages", f"{len(outages):,}", "read off a Grafana page by hand"),
     ]
     if now.model:
+        raised = f"{sum(bool(outage.raised) for outage in judged):,} of {len(judged):,} judged"
         rows += [
-            ("outages that raised an alarm", f"{sum(bool(outage.raised) for outage in judged):,} of {len(judged):,} judged"),
-            ("hours until they did, median", f"{median(delays):.1f}" if delays else "–"),
-            ("alarms", f"{len(period.alarms):,}"),
-            ("of these outside of any outage", f"{len(alone):,} ({len(alone) / weeks:.2f} a week)" if weeks else "–"),
+            ("outages that raised an alarm", raised, "no result: the model was not finished"),
+            ("hours until they did, median", f"{median(delays):.1f}" if delays else NOTHING, NOTHING),
+            ("alarms", f"{len(period.alarms):,}", NOTHING),
+            (
+                "of these outside of any outage",
+                f"{len(alone):,} ({len(alone) / weeks:.2f} a week)" if weeks else NOTHING,
+                NOTHING,
+            ),
         ]
-    return Table("Figures", (Column(""), Column("", "")), tuple(rows))
+    return Table("Figures", (Column(""), Column("this site", ""), Column("published", "")), tuple(rows))
 
 
 def _newest_day(counts: ClusterCounts, zone: str) -> Table:
@@ -130,7 +140,8 @@ def _newest_day(counts: ClusterCounts, zone: str) -> Table:
     gap = [_GAP] * len(counts.kinds)
     rows = tuple((_clock(bucket.start, zone), *(gap if bucket.counts is None else bucket.counts)) for bucket in counts.buckets)
     columns = (Column(f"from ({zone})"), *(Column(kind, ",.0f") for kind in counts.kinds))
-    return Table("Counts of the newest buckets (Fig. 5)", columns, rows, "A gap is time of which there is no data.")
+    note = "A gap is time of which there is no data."
+    return Table("Counts of the newest buckets (Fig. 5)", columns, rows, note, ("gpgrid-fig-5",))
 
 
 def _drawings(period: ClusterPeriod, arrays: ClusterArrays, zone: str) -> list[Block]:

@@ -77,11 +77,13 @@ def seed_drawings(table: TableOne) -> tuple[Block, ...]:
     """Figs. 10 and 11 by the published protocol."""
     shown = {row.title: table.forecasts[row.model] for row in table.rows if row.part == "test" and row.model in SEED_TABLE_ONE}
     blocks: list[Block] = [
-        Drawing(quality.roc_figure(dict(shown)), f"Fig. 10 of the published study has an area of {ROC_AUC}.", 470)
+        Drawing(
+            quality.roc_figure(dict(shown)), f"Fig. 10 of the published study has an area of {ROC_AUC}.", 470, ("hpe-fig-10",)
+        )
     ]
     if ACTIVE in table.forecasts:
         sure = quality.confidence_figure(*table.forecasts[ACTIVE])
-        blocks.append(Drawing(sure, "Fig. 11, on this log: active learning, jobs drawn at random.", 470))
+        blocks.append(Drawing(sure, "Fig. 11, on this log: active learning, jobs drawn at random.", 470, ("hpe-fig-11",)))
     return (SideBySide(tuple(blocks)),)
 
 
@@ -148,7 +150,7 @@ def latest_table(evaluation: Evaluation, most: int = 12) -> Table:
         Column("flagged"), Column("became"),
     )  # fmt: skip
     note = f"Jobs are flagged from a risk of {100 * threshold:.0f} % on."
-    return Table("The latest jobs (Figs. 12 and 15)", columns, shown, note)
+    return Table("The latest jobs and what was forecast of them", columns, shown, note)
 
 
 def waterfall_drawing(evaluation: Evaluation) -> Drawing | None:
@@ -157,7 +159,7 @@ def waterfall_drawing(evaluation: Evaluation) -> Drawing | None:
     if not result.truth.any():
         return None
     place = int(np.argmax(np.where(result.truth, result.probability(), -1.0)))
-    return Drawing(_waterfall(evaluation, result, place), _job_text(evaluation, result, place), 460)
+    return Drawing(_waterfall(evaluation, result, place), _job_text(evaluation, result, place), 640)
 
 
 def _waterfall(evaluation: Evaluation, result: MomentResult, place: int) -> Any:

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import polars as pl
+
 from stormpetrel.faces.report.blocks import Column, Table, written
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
 from stormpetrel.jobs.waste import UNKNOWN
@@ -37,6 +39,25 @@ _MEANS: Final = (
     ("cpu", "CPUs", ",.1f"), ("mem_gb", "memory", _SIZE), ("run_time_s", "run time (s)", ",.0f"),
     ("wait_time_s", "wait time (s)", ",.0f"),
 )  # fmt: skip
+
+
+def newest_jobs_table(jobs: pl.DataFrame, most: int = 5) -> Table:
+    """The jobs that ended last, with the fields that a job trace records; times are UTC."""
+    newest = jobs.drop_nulls("end_time").sort("end_time", "job_id", maintain_order=True).tail(most)
+    wanted = ("job_id", "job_name", "user", "group", "submit_time", "start_time", "end_time", "state", "nodes", "cpus",
+              "mem_bytes", "time_limit_s")  # fmt: skip
+    rows = tuple(
+        (
+            str(job), name, user, group, *(None if moment is None else f"{moment:%d %b %H:%M:%S}" for moment in times), state,
+            nodes, cpus, None if mem is None else format_memory(mem), limit,
+        )
+        for job, name, user, group, *times, state, nodes, cpus, mem, limit in newest.select(wanted).iter_rows()
+    )  # fmt: skip
+    columns = (
+        Column("job"), Column("name"), Column("user"), Column("group"), Column("submitted"), Column("started"), Column("ended"),
+        Column("state"), Column("nodes", ",d"), Column("CPUs", ",d"), Column("memory", ""), Column("limit (s)", ",.0f"),
+    )  # fmt: skip
+    return Table(f"The log as it was read: the {len(rows)} jobs that ended last", columns, rows, "Times are UTC.")
 
 
 def preparation_table(study: ProfileStudy) -> Table:

@@ -16,7 +16,7 @@ from stormpetrel.answers.studies import job_studies
 from stormpetrel.answers.studies.job_evaluation import evaluate_forecasts, published_table
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures
-from stormpetrel.faces.report.blocks import Block, Column, Paragraph, Section, SideBySide, Table
+from stormpetrel.faces.report.blocks import Block, Column, Paragraph, Section, SideBySide, Table, showing
 from stormpetrel.jobs.evaluation import Evaluation
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
@@ -26,17 +26,28 @@ if TYPE_CHECKING:
     from stormpetrel.answers.studies.job_evaluation import JobInput
 
 QUICK_JOBS: Final = 20_000  # the latest ones, in a quick report
+# What the sections show of the published study, by title; an item that a section lacks has its reason there.
+_ITEMS: Final = {
+    "At a glance": ("hpe-fig-14", "generator-fig-1"),
+    "How jobs end": ("hpe-fig-2",),
+    "Kinds of jobs": ("hpe-fig-3", "hpe-fig-4", "hpe-fig-5", "hpe-fig-6", "hpe-fig-7", "hpe-fig-8"),
+    "What goes together with failing": ("hpe-fig-9",),
+    "The published protocol": ("hpe-table-1", "hpe-fig-10", "hpe-fig-11"),
+    "Forecasts that see only the past": ("hpe-fig-12", "hpe-fig-15", "hpe-fig-16"),
+}
+_MISSING: Final = {"Forecasts that see only the past": {"hpe-fig-16": "none of the jobs that forecasts are judged on failed"}}
 _TREND_GROUPS: Final = ("user", "application", "node")
 _WASTE_GROUPS: Final = ("outcome", "user", "application")
-_LEFT_OUT: Final = "Left out of a quick report; run it again without --quick."
+_LEFT_OUT: Final = "Left out: it is in no published study and takes a minute or more. To see it: stormpetrel report --all."
 
 
 class _Jobs:
     """The studies of one log, each worked out when the first section asks for it."""
 
-    def __init__(self, data: JobInput, quick: bool, seed: int, step: job_studies.Progress) -> None:
+    def __init__(self, data: JobInput, step: job_studies.Progress, *, quick: bool, complete: bool, seed: int) -> None:
         self.data = data
         self.quick = quick
+        self.complete = complete
         self.seed = seed
         self.step = step
 
@@ -61,16 +72,22 @@ class _Jobs:
         return evaluate_forecasts(self.latest, EvaluationQuestion(), progress=self.step)
 
     def table_one(self, split: Literal["random", "time"]) -> TableOne:
+        """The published models, and our further ones in a complete report."""
         return published_table(
-            self.latest, split, seed=self.seed, quick=self.quick, progress=lambda text: self.step(f"Table I, {text}")
+            self.latest, split, seed=self.seed, quick=not self.complete, progress=lambda text: self.step(f"Table I, {text}")
         )
 
 
 def jobs_sections(
-    data: JobInput, *, quick: bool = False, seed: int = 0, progress: job_studies.Progress = lambda _: None
+    data: JobInput,
+    *,
+    quick: bool = False,
+    complete: bool = False,
+    seed: int = 0,
+    progress: job_studies.Progress = lambda _: None,
 ) -> list[Section]:
-    """The sections about jobs, in the order of a reader's questions."""
-    jobs = _Jobs(data, quick, seed, progress)
+    """The sections about jobs, in the order of a reader's questions; those that take long only if it is to be `complete`."""
+    jobs = _Jobs(data, progress, quick=quick, complete=complete, seed=seed)
     parts: tuple[tuple[str, str, Callable[[_Jobs], Sequence[Block]]], ...] = (
         (
             "At a glance",
@@ -116,9 +133,10 @@ def jobs_sections(
 def _section(jobs: _Jobs, title: str, intro: str, build: Callable[[_Jobs], Sequence[Block]]) -> Section:
     jobs.step(title.lower())
     try:
-        return Section(title, intro, tuple(build(jobs)))
+        return Section(title, intro, tuple(build(jobs)), dict(_MISSING.get(title, {})))
     except StormpetrelError as error:
-        return Section(title, intro, (Paragraph(f"This log cannot tell: {error.what}"),))
+        text = f"This log cannot tell: {error.what}"
+        return Section(title, intro, (Paragraph(text),), dict.fromkeys(_ITEMS.get(title, ()), text))
 
 
 def _glance(jobs: _Jobs) -> Sequence[Block]:
@@ -143,7 +161,8 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
     dropped = f" Left out: {', '.join(data.section.dropped_states)}." if data.section.dropped_states else ""
     early = optimism(data.jobs)
     notes = data.notes if early is None else (early.sentence, *data.notes)
-    return [Table("Figures", columns, tuple(rows), counted + dropped), *blocks, *map(Paragraph, notes)]
+    figures = Table("Figures", columns, tuple(rows), counted + dropped)
+    return [figures, *blocks, *map(Paragraph, notes), showing(job_tables.newest_jobs_table(data.jobs), *_ITEMS["At a glance"])]
 
 
 def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]]:
@@ -168,18 +187,20 @@ def _labels(jobs: _Jobs) -> Sequence[Block]:
     columns = (Column("label"), Column("this log (%)", ".1f"), Column("published (%)", ".0f"))
     compared = Table("Fig. 2: labels", columns, rows, "Failed of both: among Completed and Failed alone.")
     tables = SideBySide((compared, job_tables.states_table(jobs.profiles)))
-    return [jobs_figures.labels_drawing(jobs.profiles), tables, job_tables.preparation_table(jobs.profiles)]
+    drawing = showing(jobs_figures.labels_drawing(jobs.profiles), "hpe-fig-2")
+    return [drawing, tables, job_tables.preparation_table(jobs.profiles)]
 
 
 def _profiles(jobs: _Jobs) -> Sequence[Block]:
     study = jobs.profiles
     blocks: list[Block] = [
-        SideBySide((jobs_figures.elbow_drawing(study), job_tables.elbow_table(study))),
+        SideBySide((showing(jobs_figures.elbow_drawing(study), "hpe-fig-3"), job_tables.elbow_table(study))),
         Paragraph(f"{job_tables.why_k(study)} The published study found its elbow at K = {forecast_blocks.PROFILES} (Fig. 3)."),
         job_tables.profile_descriptions(study),
     ]
     drawings = jobs_figures.composition_drawings(study)
-    resources, *others = zip(job_tables.profile_tables(study), forecast_blocks.PROFILE_TABLES, strict=True)
+    own_tables = (showing(own, f"hpe-fig-{number}") for number, own in enumerate(job_tables.profile_tables(study), 4))
+    resources, *others = zip(own_tables, forecast_blocks.PROFILE_TABLES, strict=True)
     blocks += resources  # too wide to stand side by side
     for own, published in others:
         blocks.append(SideBySide((own, published)))
@@ -189,7 +210,7 @@ def _profiles(jobs: _Jobs) -> Sequence[Block]:
 
 def _correlations(jobs: _Jobs) -> Sequence[Block]:
     study = job_studies.column_study(jobs.data, fitted=jobs.fitted, seed=jobs.seed)
-    heat = jobs_figures.heat_drawing(study.matrix, "Pearson's r; blank where a column is constant.", 640)
+    heat = showing(jobs_figures.heat_drawing(study.matrix, "Pearson's r; blank where a column is constant.", 640), "hpe-fig-9")
     rows = [
         (f"{line.feature} and failing", line.pearson, forecast_blocks.CORRELATIONS.get(line.feature))
         for line in study.correlations
@@ -210,7 +231,8 @@ def _published(jobs: _Jobs) -> Sequence[Block]:
         tables["time"] = jobs.table_one("time")
     except UsageError as error:
         notes.append(Paragraph(f"Later jobs cannot be judged: {error.what}"))
-    return [forecast_blocks.table_one_table(tables), *notes, *forecast_blocks.seed_drawings(tables["random"])]
+    table = showing(forecast_blocks.table_one_table(tables), "hpe-table-1")
+    return [table, *notes, *forecast_blocks.seed_drawings(tables["random"])]
 
 
 def _forecasts(jobs: _Jobs) -> Sequence[Block]:
@@ -220,14 +242,17 @@ def _forecasts(jobs: _Jobs) -> Sequence[Block]:
         *map(Paragraph, answer.notes),
         forecast_blocks.quality_table(answer),
         *forecast_blocks.forecast_drawings(evaluation),
-        forecast_blocks.latest_table(evaluation),
-        *([waterfall] if waterfall else []),
+        showing(forecast_blocks.latest_table(evaluation), "hpe-fig-12", "hpe-fig-15"),
+        *([showing(waterfall, "hpe-fig-16")] if waterfall else []),
     ]
 
 
 def _features(jobs: _Jobs) -> Sequence[Block]:
-    labelled = jobs.evaluated[1].labelled
-    study = job_studies.study_features(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
+    evaluation = jobs.evaluated[1]
+    judged = evaluation.at[Moment.SUBMIT].models[-1] if Moment.SUBMIT in evaluation.at else None
+    study = job_studies.study_features(
+        evaluation.labelled, Moment.SUBMIT, with_ablation=jobs.complete, judged=judged, seed=jobs.seed, progress=jobs.step
+    )
     tables = (job_tables.ablation_table(study), job_tables.verdict_table(study))
     shown: list[Block] = [table for table in tables if table is not None]
     return [*jobs_figures.feature_drawings(study), job_tables.correlation_table(study), *(shown or [Paragraph(_LEFT_OUT)])]
@@ -261,7 +286,7 @@ def _waste(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _policy(jobs: _Jobs) -> Sequence[Block]:
-    if jobs.quick:
+    if not jobs.complete:
         return [Paragraph(_LEFT_OUT)]
     replay, curve = job_studies.policy_replay(jobs.latest, progress=jobs.step)
     return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay, curve)]

@@ -6,14 +6,16 @@ Everything that is written is escaped; plotly.js is included once, and only wher
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any, Final
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, SideBySide, Table
+from stormpetrel.faces.report.blocks import Block, Column, Drawing, Link, Paragraph, Section, SideBySide, Table
+from stormpetrel.faces.report.inventory import item_label
 from stormpetrel.private_files import write_private
 
 _STYLE: Final = Path(__file__).parent / "page.css"
@@ -53,8 +55,8 @@ _FONT: Final = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-
 
 def render(title: str, sections: Sequence[Section], *, subtitle: str = "", footer: str = "") -> str:
     """The whole page as text."""
-    numbers = itertools.count(1)
-    body = "\n".join(_section(place, section, numbers) for place, section in enumerate(sections, 1))
+    ids = _Ids()
+    body = "\n".join(_section(place, section, ids) for place, section in enumerate(sections, 1))
     drawn = any(_has_drawing(block) for section in sections for block in section.blocks)
     contents = "\n".join(
         f'<li><a href="#section-{place}">{escape(section.title)}</a></li>' for place, section in enumerate(sections, 1)
@@ -82,41 +84,64 @@ def write_page(path: Path, title: str, sections: Sequence[Section], *, subtitle:
     return len(text)
 
 
-def _section(place: int, section: Section, numbers: Iterator[int]) -> str:
-    parts = "\n".join(_block(block, numbers) for block in section.blocks)
+@dataclass(slots=True)
+class _Ids:
+    """The ids that were given so far: a number for each figure, and the items of the published studies, each once."""
+
+    figures: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    items: set[str] = field(default_factory=set)
+
+    def of_items(self, shows: Sequence[str]) -> str:
+        """What of the published studies a block shows, as the places that the inventory's links lead to."""
+        labels = "".join(f"<span{self._first(key)}>{escape(item_label(key))}</span>" for key in shows)
+        return f'<p class="items">{labels}</p>' if labels else ""
+
+    def _first(self, key: str) -> str:
+        if key in self.items:
+            return ""
+        self.items.add(key)
+        return f' id="{escape(key)}"'
+
+
+def _section(place: int, section: Section, ids: _Ids) -> str:
+    parts = "\n".join(_block(block, ids) for block in section.blocks)
     return (
         f'<section id="section-{place}">\n<h2>{escape(section.title)}</h2>\n<p class="intro">{escape(section.intro)}</p>\n'
         f"{parts}\n</section>"
     )
 
 
-def _block(block: Block, numbers: Iterator[int]) -> str:
+def _block(block: Block, ids: _Ids) -> str:
     if isinstance(block, Table):
-        return _table(block)
+        return _table(block, ids)
     if isinstance(block, Drawing):
-        return _drawing(block, next(numbers))
+        return _drawing(block, ids)
     if isinstance(block, Paragraph):
         return f"<p>{escape(block.text)}</p>"
-    return '<div class="beside">\n' + "\n".join(_block(inner, numbers) for inner in block.blocks) + "\n</div>"
+    return '<div class="beside">\n' + "\n".join(_block(inner, ids) for inner in block.blocks) + "\n</div>"
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, ids: _Ids) -> str:
     def cell(kind: str, text: str, column: Column) -> str:
-        return f"<{kind}{'' if column.form is None else ' class=n'}>{escape(text)}</{kind}>"
+        return f"<{kind}{'' if column.form is None else ' class=n'}>{text}</{kind}>"
 
-    def line(kind: str, values: Sequence[str]) -> str:
+    def line(kind: str, values: Iterable[str]) -> str:
         return f"<tr>{''.join(cell(kind, value, column) for value, column in zip(values, table.columns, strict=True))}</tr>"
 
-    head = [line("th", [column.name for column in table.columns])] if any(column.name for column in table.columns) else []
-    rows = "\n".join(line("td", values) for values in table.lines())
+    head = [line("th", (escape(column.name) for column in table.columns))] if any(column.name for column in table.columns) else []
+    rows = "\n".join(line("td", map(_cell, row, texts)) for row, texts in zip(table.rows, table.lines(), strict=True))
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<div class="table"><h3>{escape(table.title)}</h3><div class="scroll"><table>\n'
+        f'<div class="table">{ids.of_items(table.shows)}<h3>{escape(table.title)}</h3><div class="scroll"><table>\n'
         f"{''.join(f'<thead>{values}</thead>' for values in head)}\n<tbody>\n{rows}\n</tbody></table></div>{note}</div>"
     )
 
 
-def _drawing(drawing: Drawing, number: int) -> str:
+def _cell(value: object, text: str) -> str:
+    return f'<a href="#{escape(value.anchor)}">{escape(text)}</a>' if isinstance(value, Link) else escape(text)
+
+
+def _drawing(drawing: Drawing, ids: _Ids) -> str:
     """The figure without its title, which the page writes itself: text of HTML breaks its lines on a phone."""
     import plotly.graph_objects as go
 
@@ -132,10 +157,13 @@ def _drawing(drawing: Drawing, number: int) -> str:
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
     )
     figure.update_yaxes(automargin=True).update_xaxes(automargin=True)
-    html = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
+    html = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{next(ids.figures)}", config=_CONFIG)
     caption = " ".join(sentence for sentence in (below, drawing.caption) if sentence)
     note = f'<p class="note">{escape(caption)}</p>' if caption else ""
-    return f'<figure><figcaption>{escape(text)}</figcaption><div class="plot">{html}</div>{note}</figure>'
+    return (
+        f"<figure>{ids.of_items(drawing.shows)}<figcaption>{escape(text)}</figcaption>"
+        f'<div class="plot">{html}</div>{note}</figure>'
+    )
 
 
 def _plotly() -> str:

@@ -35,7 +35,7 @@ def reconstruction_drawings(windows: ReconstructedWindows) -> tuple[Drawing, ...
     """Fig. 2: one window of each job type as it was, and as the first model of each architecture sees it."""
     names = [job_type or trace_models.UNKNOWN_LABEL for job_type in windows.job_types]
     text, height = "The window of each job type whose error is the median of its type.", 80 + _ROW * len(names)
-    drawings = []
+    drawings: list[Drawing] = []
     for mode in ("user", "iowait"):
         column = MODES.index(mode)
         if not names or windows.original[:, :, column].max() < 0.02:
@@ -46,7 +46,7 @@ def reconstruction_drawings(windows: ReconstructedWindows) -> tuple[Drawing, ...
             for kind, rates in windows.by_architecture.items()
         }
         figure = trace_models.reconstructions(originals, by_model, step_s=windows.step_s, mode=mode)
-        drawings.append(Drawing(figure, text, height))
+        drawings.append(Drawing(figure, text, height, () if drawings else ("jlab-fig-2", "poster-features")))
     return tuple(drawings)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import polars as pl
+
 from stormpetrel.faces.report.blocks import NOTHING, Column, Table
 from stormpetrel.figures.trace_models import UNKNOWN_LABEL
-from stormpetrel.records.traces import job_types_in_order
+from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, MIXED, NP, UNKNOWN, job_types_in_order, mpi
 from stormpetrel.traces.evaluation import FIGURES, PUBLISHED
 from stormpetrel.traces.networks.architecture import Architecture
 
@@ -33,6 +35,14 @@ KIND_LABELS: Final = {
     Architecture.JOB_GNN: "Job-GNN-AE",
     Architecture.FAST: "Fast AE",
 }
+_PUBLISHED_TYPES: Final = {
+    NP: "nuclear physics: likelihood fit of a partial wave analysis",
+    BAD_IO: "a writer per thread, with writes, seeks and flushes that are hard to buffer; left out of training",
+    GOOD_IO: "a writer per thread that leaves files to the operating system",
+    mpi(2): "CPU-bound MPI job on 2 threads, a random time before each Allreduce",
+    mpi(16): "CPU-bound MPI job on 16 threads, a random time before each Allreduce",
+    IDLE: "any thread that runs no job",
+}
 STUDY: Final = "EPJ Web of Conferences 337, 01120 (2025)"
 _DETECTOR, _CEILING = "detector", "ceiling"
 _FIGURE_COLUMNS: Final = tuple(Column(words, "") for words in ("RE normal", "RE anomalous", "silhouette", "ROC area"))
@@ -49,16 +59,45 @@ def table_two(study: TraceStudyAnswer) -> Table:
                 rows.append(("  published", *(_spread(PUBLISHED[kind].get(name), name) for name in FIGURES)))
         elif kind in study.why:
             rows.append((KIND_LABELS[kind], *([NOTHING] * len(FIGURES))))
+            if kind in PUBLISHED:
+                rows.append(("  published", *(_spread(PUBLISHED[kind].get(name), name) for name in FIGURES)))
     pca, iowait = study.baselines["pca"], study.baselines["mean_iowait"]
     rows.append(("PCA, raw windows", *(_number(pca[name], name) for name in FIGURES)))
     rows.append(("mean iowait", NOTHING, NOTHING, NOTHING, _number(iowait["roc_auc"], "roc_auc")))
     note = " ".join(
         [
             "RE: mean squared difference over steps and modes; mean ± standard deviation over the models (published: ten).",
-            *(f"{KIND_LABELS[Architecture(kind)]}: {reason}" for kind, reason in study.why.items()),
+            *(f"{', '.join(kinds)}: {reason}" for reason, kinds in _by_reason(study.why).items()),
         ]
     )
     return Table("Table 2: reconstruction error and separability", (Column("model"), *_FIGURE_COLUMNS), tuple(rows), note)
+
+
+def _by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
+    """Labels of the architectures that were not judged, those with the same reason together."""
+    labels: dict[str, list[str]] = {}
+    for kind, reason in why.items():
+        labels.setdefault(reason, []).append(KIND_LABELS[Architecture(kind)])
+    return labels
+
+
+def job_types_table(points: pl.DataFrame) -> Table:
+    """Table 1: the job types of the windows (columns job_type, job_id, node), beside those of the published campaigns."""
+    counted = points.group_by(job_type=pl.col("job_type").fill_null(UNKNOWN)).agg(
+        windows=pl.len(), jobs=pl.col("job_id").drop_nulls().n_unique(), nodes=pl.col("node").n_unique()
+    )
+    counts = {job_type: cells for job_type, *cells in counted.iter_rows()}
+    named = [name for name in job_types_in_order({*counts, *_PUBLISHED_TYPES}) if name != MIXED]
+    rows = tuple(
+        (name or UNKNOWN_LABEL, _PUBLISHED_TYPES.get(name, "not in the study"), *counts.get(name, (0, 0, 0))) for name in named
+    )
+    columns = (
+        Column("job type"), Column("as the study describes it"), Column("windows here", ",d"), Column("jobs here", ",d"),
+        Column("nodes", ",d"),
+    )  # fmt: skip
+    mixed = counts.get(MIXED, (0, 0, 0))[0]
+    note = f"{mixed:,} windows in which a thread changed hands are in none of these." if mixed else ""
+    return Table("Job types", columns, rows, note)
 
 
 def faults_table(cells: Mapping[str, Mapping[str, Mapping[str, FaultFigures]]], summary: FaultSummary) -> Table:
@@ -271,7 +310,8 @@ def spectra_table(study: SamplingAnswer) -> Table:
         for job_type, spectrum in study.spectra.items()
     )
     columns = (Column("job type"), Column("lowest dominant frequency (Hz)", ".4f"), Column("period (s)", ",.0f"))
-    return Table("Spectra (Welch)", columns, rows, f"Windows of {study.window_s:g} s hold the slowest of these periods.")
+    note = f"Windows of {study.window_s:g} s hold the slowest of these periods. Published: 0.01 Hz, 100 s."
+    return Table("Spectra (Welch)", columns, rows, note)
 
 
 def intervals_table(study: SamplingAnswer) -> Table:
@@ -290,7 +330,7 @@ def _spread(spread: Spread | MeanStd | None, name: str) -> str:
     if spread is None or not spread.n:
         return NOTHING
     digits = _digits(name)
-    return f"{spread.mean:.{digits}f} ± {spread.std:.{digits}f}"
+    return f"{spread.mean:.{digits}f}" + (f" ± {spread.std:.{digits}f}" if spread.n > 1 else "")
 
 
 def _number(value: float | None, name: str) -> str:

@@ -15,13 +15,15 @@ from stormpetrel.answers.studies.trace_study import (
     reconstructed_windows,
     sampling_answer,
     study_answer,
+    study_of_site,
 )
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.report import trace_figures, trace_tables
-from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
+from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table, showing
 from stormpetrel.figures import trace_models
 from stormpetrel.traces.sampling import study_sampling
+from stormpetrel.traces.separability import SUBSETS
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.traces import SiteTraces
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
+_OF_STUDY: Final = (
+    "jlab-table-2", "jlab-fig-1a", "jlab-fig-1b", "jlab-fig-2", "jlab-fig-3", "poster-table", "poster-sampling",
+    "poster-features", "poster-anomaly",
+)  # fmt: skip
+_SITE_SUBSETS: Final = 10  # on which a silhouette is measured; campaigns have as many as the published study
 _NO_BAD_IO: Final = "No window of the training campaigns is labelled Bad IO: there is no centre to measure a distance from."
 
 
@@ -38,22 +45,42 @@ def study_sections(study: TraceStudy, traces: Sequence[Trace], *, progress: Prog
     """The sections about campaigns: Table 2 and Figs. 1 to 4."""
     progress("traces: the map")
     mapped = mapped_windows(study)
+    campaigns = f"{len(traces)} campaigns or runs"
+    return [
+        *_represented(study, traces, campaigns, (trace_tables.work_table(study_answer(study)),), progress),
+        Section("Traces: map and diagnosis", "Figs. 4a and 4b: windows near a problem share it.", _diagnosis(mapped)),
+    ]
+
+
+def _represented(
+    study: TraceStudy,
+    traces: Sequence[Trace],
+    source: str,
+    more: tuple[Table, ...],
+    progress: Progress,
+    *,
+    subsets: int = SUBSETS,
+) -> list[Section]:
+    """Table 2 and Figs. 1 to 3, of campaigns or of a site's own windows."""
     answer = study_answer(study)
     return [
         Section(
             "Traces: how well they are represented",
-            f"Table 2 of the published study ({trace_tables.STUDY}) on {len(traces)} campaigns or runs with "
+            f"Table 2 of the published study ({trace_tables.STUDY}) on {source} with "
             f"{answer.windows['test']:,} test windows of {study.split.test.window_s:g} s, beside a linear model and a rule of "
             "one line.",
             (
-                trace_tables.table_two(answer),
+                showing(trace_tables.table_two(answer), "jlab-table-2", "poster-table"),
                 trace_tables.iowait_rule_table(answer),
                 trace_tables.runs_table(answer),
-                trace_tables.work_table(answer),
+                *more,
             ),
         ),
         _guarded(
-            "Traces: sampling interval", "Figs. 1a and 1b: what slower sampling costs.", lambda: _sampling(traces, progress)
+            "Traces: sampling interval",
+            "Figs. 1a and 1b: what slower sampling costs.",
+            lambda: _sampling(traces, progress, subsets),
+            ("jlab-fig-1a", "jlab-fig-1b", "poster-sampling"),
         ),
         Section(
             "Traces: original and reconstruction",
@@ -63,14 +90,19 @@ def study_sections(study: TraceStudy, traces: Sequence[Trace], *, progress: Prog
         Section(
             "Traces: error per job type",
             "Fig. 3: jobs of a kind that was not in training have a high error.",
-            (trace_figures.error_drawing(study.evaluation), trace_tables.errors_table(answer)),
+            (
+                showing(trace_figures.error_drawing(study.evaluation), "jlab-fig-3", "poster-anomaly"),
+                trace_tables.errors_table(answer),
+            ),
         ),
-        Section("Traces: map and diagnosis", "Figs. 4a and 4b: windows near a problem share it.", _diagnosis(mapped)),
     ]
 
 
-def site_trace_sections(site: Site, *, progress: Progress = lambda _: None) -> list[Section]:
-    """What the model in use says of the site's windows; empty where there is no model, or nothing was scored."""
+def site_trace_sections(site: Site, *, with_study: bool = True, progress: Progress = lambda _: None) -> list[Section]:
+    """What the model in use says of the site's windows; empty where there is no model, or nothing was scored.
+
+    With `with_study` also how good that model is on windows that it has not learnt from: Table 2 and Figs. 1 to 3.
+    """
     if not is_scored(site):
         return []
     progress("traces")
@@ -83,7 +115,20 @@ def site_trace_sections(site: Site, *, progress: Progress = lambda _: None) -> l
     answer = site_traces(windows)
     span = f"{answer.first:%Y-%m-%d %H:%M} to {answer.last:%Y-%m-%d %H:%M} UTC"
     intro = f"{answer.windows:,} windows from {span}, as {answer.title} sees them. {answer.promise.sentence}"
-    return [Section("Nodes and traces", intro, tuple(_site_blocks(answer, windows)))]
+    sections = [Section("Nodes and traces", intro, tuple(_site_blocks(answer, windows)))]
+    return [*sections, *_site_study(site, progress)] if with_study else sections
+
+
+def _site_study(site: Site, progress: Progress) -> list[Section]:
+    """The published study of the model in use, on what the site has recorded since it was trained."""
+    progress("traces: the study")
+    try:
+        study, traces = study_of_site(site, LOCAL)
+    except StormpetrelError as error:
+        reasons = dict.fromkeys(_OF_STUDY, f"these windows cannot tell: {error.what}")
+        blocks = (Paragraph(f"These windows cannot tell: {error.what}"),)
+        return [Section("Traces: how well they are represented", "", blocks, reasons)]
+    return _represented(study, traces, "this site's own windows", (), progress, subsets=_SITE_SUBSETS)
 
 
 def _site_blocks(answer: SiteTraces, windows: ScoredWindows) -> Sequence[Block]:
@@ -100,34 +145,43 @@ def _site_blocks(answer: SiteTraces, windows: ScoredWindows) -> Sequence[Block]:
         ),
     )
     chart = trace_models.trace_map(windows.points, axes=trace_models.map_axes(answer.explained))
-    blocks: list[Block] = [figures, *trace_tables.abnormal_tables(answer)]
-    blocks += [trace_tables.map_table(answer.job_types), Drawing(chart, height=520)]
+    types = showing(trace_tables.job_types_table(windows.points), "jlab-table-1", "poster-data")
+    blocks: list[Block] = [figures, types, *trace_tables.abnormal_tables(answer)]
+    blocks += [trace_tables.map_table(answer.job_types), Drawing(chart, height=520, shows=("jlab-fig-4a", "poster-diagnosis"))]
     near = answer.diagnosis
     if near is not None and near.radius is not None and near.high_iowait is not None:
-        blocks.append(trace_figures.diagnosis_drawing(windows.points, near=near.radius, high=near.high_iowait))
+        drawing = trace_figures.diagnosis_drawing(windows.points, near=near.radius, high=near.high_iowait)
+        blocks.append(showing(drawing, "jlab-fig-4b"))
         blocks.append(trace_tables.suspects_table(near))
     return blocks
 
 
 def _diagnosis(mapped: MappedWindows) -> tuple[Block, ...]:
+    chart = showing(trace_figures.map_drawing(mapped), "jlab-fig-4a", "poster-diagnosis")
+    types = showing(trace_tables.job_types_table(mapped.points), "jlab-table-1", "poster-data")
     if mapped.bad_io is None:
-        return (trace_figures.map_drawing(mapped), Paragraph(_NO_BAD_IO))
+        return (types, chart, Paragraph(_NO_BAD_IO))
+    diagnosis = trace_figures.diagnosis_drawing(mapped.points, near=mapped.bad_io.radius, high=mapped.bad_io.high_iowait)
     return (
-        trace_figures.map_drawing(mapped),
-        trace_figures.diagnosis_drawing(mapped.points, near=mapped.bad_io.radius, high=mapped.bad_io.high_iowait),
+        types,
+        chart,
+        showing(diagnosis, "jlab-fig-4b"),
         trace_tables.suspects_table(near_bad_io(mapped.points, mapped.bad_io)),
     )
 
 
-def _sampling(traces: Sequence[Trace], progress: Progress) -> Sequence[Block]:
-    study = study_sampling(traces, progress=lambda _share, text: progress(f"sampling: {text}"))
+def _sampling(traces: Sequence[Trace], progress: Progress, subsets: int) -> Sequence[Block]:
+    study = study_sampling(traces, subsets=subsets, progress=lambda _share, text: progress(f"sampling: {text}"))
     answer = sampling_answer(study)
+    spectra, components, silhouettes = trace_figures.sampling_drawings(study)
+    drawings = showing(components, "jlab-fig-1a"), showing(silhouettes, "jlab-fig-1b", "poster-sampling")
     tables = trace_tables.spectra_table(answer), trace_tables.intervals_table(answer)
-    return [Paragraph(answer.advice), *trace_figures.sampling_drawings(study), *tables]
+    return [Paragraph(answer.advice), spectra, *drawings, *tables]
 
 
-def _guarded(title: str, intro: str, build: Callable[[], Sequence[Block]]) -> Section:
+def _guarded(title: str, intro: str, build: Callable[[], Sequence[Block]], items: Sequence[str]) -> Section:
     try:
         return Section(title, intro, tuple(build()))
     except StormpetrelError as error:
-        return Section(title, intro, (Paragraph(f"These traces cannot tell: {error.what}"),))
+        text = f"These traces cannot tell: {error.what}"
+        return Section(title, intro, (Paragraph(text),), dict.fromkeys(items, text))

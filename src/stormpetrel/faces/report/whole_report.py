@@ -5,6 +5,7 @@ Viewer + ReportOrder + JobInput, Site -> write_report -> ReportReceipt. It names
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.faces.report.capacity_section import site_capacity_sections
 from stormpetrel.faces.report.events_section import site_event_sections
+from stormpetrel.faces.report.inventory import inventory_section
 from stormpetrel.faces.report.jobs_section import jobs_sections
 from stormpetrel.faces.report.page import write_page
 from stormpetrel.faces.report.traces_section import site_trace_sections, study_sections
@@ -47,8 +49,9 @@ def write_report(
     """
     viewer.require(READ)
     viewer.require_admin()
-    sections = _job_sections(data, quick=order.quick, progress=progress) if data else []
-    sections += _site_sections(site, progress) if site else []
+    began = time.monotonic()
+    sections = _job_sections(data, quick=order.quick, complete=order.complete, progress=progress) if data else []
+    sections += _site_sections(site, with_study=not order.campaigns, progress=progress) if site else []
     if order.campaigns and order.trace_models:
         sections += _campaign_sections(order.campaigns, order.trace_models, progress)
     if no_jobs and not sections:
@@ -57,23 +60,25 @@ def write_report(
     size = write_page(
         order.target,
         order.title or _title(order.files, data, with_site=site is not None),
-        sections,
+        [inventory_section(sections), *sections],
         subtitle=_subtitle(data, sections, quick=order.quick),
         footer=f"Stormpetrel {__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. It names {'users' if data else 'jobs'}.",
     )
     jobs, titles = data.jobs.height if data else 0, [section.title for section in sections]
-    return ReportReceipt(file=str(order.target), bytes=size, jobs=jobs, sections=titles)
+    took_s = round(time.monotonic() - began, 1)
+    return ReportReceipt(file=str(order.target), bytes=size, jobs=jobs, sections=titles, seconds=took_s)
 
 
-def _job_sections(data: JobInput, *, quick: bool, progress: Progress) -> list[Section]:
+def _job_sections(data: JobInput, *, quick: bool, complete: bool, progress: Progress) -> list[Section]:
     refuse_empty(data)
-    return jobs_sections(data, quick=quick, progress=progress)
+    return jobs_sections(data, quick=quick, complete=complete, progress=progress)
 
 
-def _site_sections(site: Site, progress: Progress) -> list[Section]:
+def _site_sections(site: Site, *, with_study: bool, progress: Progress) -> list[Section]:
     """What a site knows besides jobs: its traces, its events, its capacity, and its workload."""
-    parts = (site_trace_sections, site_event_sections, site_capacity_sections, site_workload_sections)
-    return [section for part in parts for section in part(site, progress=progress)]
+    parts = (site_event_sections, site_capacity_sections, site_workload_sections)
+    traces = site_trace_sections(site, with_study=with_study, progress=progress)
+    return [*traces, *(section for part in parts for section in part(site, progress=progress))]
 
 
 def _campaign_sections(campaigns: Sequence[Path], models: Path, progress: Progress) -> list[Section]:

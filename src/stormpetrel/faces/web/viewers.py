@@ -128,7 +128,7 @@ class AccessControl:
         except KeyError:
             raise RefusedError(403, f"No user of this machine has the uid {uid}.", hint="Log in with an account of it.") from None
         user = self._in_tables(name)
-        return Viewer(user, user in self._admins or uid in (0, self._owner))
+        return Viewer(user, user in self._admins or uid in (0, self._owner), is_proved=True)
 
     def _by_proxy(self, request: Incoming) -> Viewer:
         if not request.from_proxy:

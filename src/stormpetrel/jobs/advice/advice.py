@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from stormpetrel.jobs.advice.text import (
     clean,
     format_duration,
     format_exit,
+    format_gpus,
     format_job_count,
     format_share,
     last_jobs_text,
@@ -51,6 +53,7 @@ _FEWEST_FOR_SAVING: Final = 10  # completed jobs behind a smaller request
 _LIMIT_TOO_LONG: Final = 4.0  # times the longest run
 _WITHIN_SECONDS: Final = 30.0
 _FEWEST_BROKEN: Final = 3
+_IDLE_GPU: Final = 0.01  # busy GPUs in a job, below which it used none
 _SHORTEST_FOR_CPU_S: Final = 60.0  # shorter runs say little about how well their CPUs were used
 PRIOR_SHARE: Final = 0.75
 PRIOR_VOICES: Final = 4.0
@@ -114,7 +117,13 @@ def advise_from(
     if broken is not None:
         return [broken]
     limits = limits_of()
-    offers = [_memory(kind, row), _time(kind, row, limits), _place(kind, row, limits), _fewer_cpus(kind, row)]
+    offers = [
+        _memory(kind, row),
+        _time(kind, row, limits),
+        _place(kind, row, limits),
+        _fewer_cpus(kind, row),
+        _fewer_gpus(kind, row),
+    ]
     judged = _with_risk([offer for offer in offers if offer is not None], request, risk_of)
     best_of_column = {offer.column: offer for offer in sorted(judged, key=_rank, reverse=True)}
     return sorted(best_of_column.values(), key=_rank)[:MOST]
@@ -294,7 +303,7 @@ def _better_place(column: str, kind: Kind, jobs: pl.DataFrame, row: Row, limits:
 
 
 def _fewer_cpus(kind: Kind, row: Row) -> Advice | None:
-    """Fewer CPUs, where jobs of this kind leave half of them idle and some with fewer completed. GPUs: no log tells their use."""
+    """Fewer CPUs, where jobs of this kind leave half of them idle and some with fewer completed."""
     requested = _positive(row["size_cpus"])
     relatives = same_nodes(kind.relatives, row)
     if requested is None or relatives.is_empty():
@@ -320,6 +329,28 @@ def _fewer_cpus(kind: Kind, row: Row) -> Advice | None:
         f"{format_job_count(completed)} of this application completed with {few}",
     )
     return Advice("req_cpus", int(requested), cpus, sentence, evidence, completed, kind.name, saves=True)
+
+
+def _fewer_gpus(kind: Kind, row: Row) -> Advice | None:
+    """Fewer GPUs, where no sample of any run saw more than half of them busy; none, where no run ever used one."""
+    requested = _positive(row["size_gpus"])
+    if requested is None or kind.name == kinds.ANY_APPLICATION:
+        return None
+    alike = kind.relatives.filter((pl.col("size_gpus") == requested) & (pl.col("elapsed_s") >= _SHORTEST_FOR_CPU_S))
+    busy = alike["busy_gpus"].drop_nulls().to_numpy()
+    if busy.size < _FEWEST_FOR_SAVING:
+        return None
+    most, had, last = float(busy.max()), format_gpus(requested), last_jobs_text(kind.name, busy.size)
+    if most < _IDLE_GPU:
+        sentence = f"These jobs use none of the GPUs that they hold ({had}): ask for none, or see why the program finds none."
+        fact = f"{last} that tell it kept no GPU busy in any sample"
+        return Advice("req_gpus", int(requested), None, sentence, (fact,), busy.size, kind.name, saves=True)
+    enough = ceil(most)
+    if enough > requested / 2:
+        return None
+    sentence = f"{format_gpus(enough)} would do instead of {had}; the job may start sooner."
+    fact = f"{last} that tell it kept at most {most:.1f} of {had} busy in any sample"
+    return Advice("req_gpus", int(requested), enough, sentence, (fact,), busy.size, kind.name, saves=True)
 
 
 def _broken_script(kind: Kind) -> Advice | None:

@@ -161,13 +161,16 @@ def _resources(hold: _Hold) -> HoldAdvice:
         change = f"Ask for {format_memory(new_kib * _KIB)} of disk."
         commands = (hold.edit("RequestDisk", str(new_kib)), hold.release)
         return HoldAdvice(HoldAction.MORE_DISK, _number(hold), "because it outgrew its disk", change, commands, host=hold.host)
-    named = [int(number) for number in _MEGABYTES.findall(hold.text)]
-    requested = (hold.job.get("req_mem_bytes") or 0) / MIB
-    used = (hold.job.get("max_rss_bytes") or 0) / MIB
-    new_mib = _rounded(2 * max(*named, requested, used, 512.0))
+    new_mib = _rounded(2 * max(_outgrown_mib(hold), 512.0))
     change = f"Ask for {format_memory(new_mib * MIB)} of memory."
     commands = (hold.edit("RequestMemory", str(new_mib)), hold.release)
     return HoldAdvice(HoldAction.MORE_MEMORY, _number(hold), _CODES[34][0], change, commands, host=hold.host)
+
+
+def _outgrown_mib(hold: _Hold) -> float:
+    """The memory that was too little, in MiB: what the hold names, what was asked for, or what was used."""
+    named = [int(number) for number in _MEGABYTES.findall(hold.text)]
+    return max(*named, (hold.job.get("req_mem_bytes") or 0) / MIB, (hold.job.get("max_rss_bytes") or 0) / MIB, 0.0)
 
 
 def _files(hold: _Hold, cause: str) -> HoldAdvice:
@@ -314,11 +317,13 @@ def _memory_of_siblings(hold: _Hold, advice: HoldAdvice, jobs: pl.DataFrame) -> 
     most = done["max_rss_bytes"].max()
     if done.height < _FEWEST_ON_HOST or not isinstance(most, int):
         return advice, ()
-    requested = job.get("req_mem_bytes") or 0
-    new_mib = _rounded(max(_MARGIN * most / MIB, _MARGIN * requested / MIB))
+    outgrown_mib = _outgrown_mib(hold)
+    seen = f"the {done.height} jobs like it that completed used {format_memory(most)} at most"
+    if 2 * most / MIB < outgrown_mib:  # they never came near what it outgrew, so they do not tell what it needs
+        return advice, (f"{seen}: this one is unlike them",)
+    new_mib = _rounded(_MARGIN * max(most / MIB, outgrown_mib))
     change = f"Ask for {format_memory(new_mib * MIB)} of memory."
     commands = (hold.edit("RequestMemory", str(new_mib)), hold.release)
-    seen = f"the {done.height} jobs like it that completed used {format_memory(most)} at most"
     return replace(advice, change=change, commands=commands), (seen,)
 
 

@@ -46,7 +46,7 @@ _FAMILY_COLUMNS: Final = ("job_name", "script_path", "work_dir", "extra")
 COLUMNS: Final = (
     *KEY, *_FAMILY_COLUMNS, "user", "partition", "qos", "start_time", "end_time", "state", "exit_code", "exit_signal",
     "failed_step_exit_code", "failed_step_exit_signal", "time_limit_s", "elapsed_s", "req_cpus", "cpus", "req_nodes", "nodes",
-    "req_gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes", "cpu_time_s", "quality",
+    "req_gpus", "gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes", "cpu_time_s", "busy_gpus", "quality",
 )  # fmt: skip
 _SIGKILL: Final = 9
 _KILLED_EXIT_CODE: Final = 128 + _SIGKILL
@@ -319,6 +319,7 @@ def _size() -> tuple[pl.Expr, ...]:
     return (
         pl.coalesce("req_cpus", "cpus").alias("size_cpus"),
         pl.coalesce("req_nodes", "nodes").alias("size_nodes"),
+        pl.coalesce("req_gpus", "gpus").alias("size_gpus"),
         requested_memory().alias("asked_mem"),
     )
 

@@ -18,7 +18,7 @@ from stormpetrel.jobs.advice.outlook_past import OutlookPast
 from stormpetrel.jobs.advice.waiting import why_waiting
 from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import NeedsModel
-from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, request_table
+from stormpetrel.jobs.needs.past_use import CPUS, GPU_MEMORY, GPUS, NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, request_table
 from stormpetrel.jobs.needs.training import expected_weight
 from stormpetrel.jobs.wait.model import WaitModel
 from stormpetrel.jobs.wait.queue_state import queue_features
@@ -35,11 +35,16 @@ _NO_TURN: Final = {
     WaitKind.BEGIN_TIME: "it must not begin before its time",
 }
 _WIDEST_OWN: Final = "user_family"  # wider groups are not "the same work"
+OF_APPLICATION: Final = "others' jobs of this application"
+OF_OTHERS: Final = "jobs of others"
+_FEWEST_OF_OTHERS: Final = 3
+_OTHERS_WITHIN: Final = 4.0  # times the request: beyond that, others' runs say more about them than about this job
+_SPREAD: Final = 10.0  # p90 ÷ p50 of a job without a request, above which its use is anything
 
 
 @dataclass(frozen=True, slots=True)
 class NeedEstimate:
-    """What a job will use of one resource (bytes or seconds), with these probabilities at most.
+    """What a job will use of one resource (bytes, seconds or a number), with these probabilities at most.
 
     `short` is the probability that it needs more than it asks for (None: it does not say what), `granted` the amount that past
     jobs show to waste least, `similar` how many ended runs of the same work are behind it (0: others' jobs are) and `group` who.
@@ -54,6 +59,16 @@ class NeedEstimate:
     granted: float
     similar: int
     group: str
+    typical: float | None = None  # what half of these runs used at most, and all of them; None without any
+    most: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether past runs tell it: of the same work, of its application by others, or all jobs stay below such a request."""
+        if self.similar:
+            return True
+        widest = _OTHERS_WITHIN if self.group == OF_APPLICATION else 1.0
+        return self.p90 < widest * self.request if self.request is not None else self.p90 <= _SPREAD * self.p50
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +94,11 @@ class JobOutlook:
         self._levels = () if wait is None else levels_now(wait, past.followed(), now.timestamp())
 
     def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
-        """What a job (a frame of one row) will need of each resource that there is a model of."""
+        """What a job (a frame of one row) will need of each resource that has a model; of GPUs only if it asks for some."""
         runs = self._past_use[TIME].read(job, [self._now.timestamp()])
-        estimates = {resource: self._need(job, resource, runs) for resource in self._needs}
+        has_gpus = any((job[name].item() or 0) > 0 for name in ("req_gpus", "gpus"))
+        resources = [resource for resource in self._needs if has_gpus or resource not in (GPUS, GPU_MEMORY)]
+        estimates = {resource: self._need(job, resource, runs) for resource in resources}
         return {resource: estimate for resource, estimate in estimates.items() if estimate is not None}
 
     def _need(self, job: pl.DataFrame, resource: str, runs: Matrix) -> NeedEstimate | None:
@@ -93,11 +110,13 @@ class JobOutlook:
             return None  # neither a request nor a past: nothing is known at all
         p50, p90, p99 = (float(value) for value in forecast.quantiles(LEVELS)[0])
         request = None if np.isnan(table.request[0]) else float(table.request[0])
+        if resource in (CPUS, GPUS) and request is not None:
+            p50, p90, p99 = (min(value, request) for value in (p50, p90, p99))  # no job keeps more busy than it has
         weight = expected_weight(resource, table, runs)
         granted = float(model.policy.apply(forecast, readings, table.request, weight).granted[0])
         short = None if request is None else float(forecast.chance_of_more(table.request)[0])
-        similar, group = _same_work(readings)
-        return NeedEstimate(resource, request, p50, p90, p99, short, granted, similar, group)
+        similar, group, typical, most = _same_work(readings)
+        return NeedEstimate(resource, request, p50, p90, p99, short, granted, similar, group, typical, most)
 
     def wait(self, job: pl.DataFrame) -> WaitEstimate | None:
         """How long a job (a frame of one row) waits from its submission on; None for one that has started, or without a model.
@@ -154,12 +173,18 @@ def _no_turn(record: Mapping[str, Any]) -> str | None:
     return "No estimate of the start: it is held." if record.get("state") == "HELD" else None
 
 
-def _same_work(readings: Any) -> tuple[int, str]:
-    """How many ended runs of the same work are known, and who they are; 0 where only others' jobs are."""
-    from stormpetrel.jobs.needs.past_use_kernel import N_READINGS
+def _same_work(readings: Matrix) -> tuple[int, str, float | None, float | None]:
+    """How many ended runs of the same work are known, who they are, and the median and most of what they used.
+
+    0 where only others' jobs are known.
+    """
+    from stormpetrel.jobs.needs.past_use_kernel import N_READINGS, READINGS
 
     for space in NARROWEST_FIRST[: NARROWEST_FIRST.index(_WIDEST_OWN) + 1]:
-        count = float(np.expm1(readings[0, SPACE_NAMES.index(space) * N_READINGS]))
+        at = SPACE_NAMES.index(space) * N_READINGS
+        count = float(np.expm1(readings[0, at]))
         if count >= 1.5:
-            return round(count), SPACES[SPACE_NAMES.index(space)].words
-    return 0, "jobs of others"
+            typical, most = (float(np.exp(readings[0, at + READINGS.index(name)])) for name in ("median", "max"))
+            return round(count), SPACES[SPACE_NAMES.index(space)].words, typical, most
+    count = float(np.expm1(readings[0, SPACE_NAMES.index("family") * N_READINGS]))
+    return 0, OF_APPLICATION if count >= _FEWEST_OF_OTHERS - 0.5 else OF_OTHERS, None, None

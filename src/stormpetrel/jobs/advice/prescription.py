@@ -17,8 +17,8 @@ import polars as pl
 
 from stormpetrel.jobs.advice.advice import MOST, Advice, RiskOf
 from stormpetrel.jobs.advice.kinds import ANY_APPLICATION, Kind, prepared_request
-from stormpetrel.jobs.advice.outlook import JobOutlook, NeedEstimate
-from stormpetrel.jobs.advice.text import CPUS, MEMORY, NEEDED, TIME, Resource, format_duration, last_jobs_text
+from stormpetrel.jobs.advice.outlook import OF_APPLICATION, JobOutlook, NeedEstimate
+from stormpetrel.jobs.advice.text import COUNTED, GPUS, MEMORY, NEEDED, TIME, Resource, format_duration, last_jobs_text
 from stormpetrel.jobs.causes.remedies import Remedy, remedies, retries
 from stormpetrel.jobs.outcomes import COMPLETED
 
@@ -28,6 +28,14 @@ TIGHT: Final = 0.6  # of the request: a p90 above it is tight
 FEWEST: Final = 3  # ended runs of the same work, below which an experiment comes first
 _HEAD_ROOM: Final = 1.1
 _EXPERIMENT: Final = "an experiment"
+_NEAR: Final = 0.8  # of the request: a run that used as much came near it
+_AMPLY: Final = 2.0  # times the request: an experiment with more must not run out again
+_SLURM_RECORD: Final = "sacct -j JOBID -o MaxRSS,Elapsed"
+# What shows what a job used, by the scheduler that its record comes from.
+_RECORDS: Final = {
+    "condor": "condor_history JOBID -limit 1 -af MemoryUsage RemoteWallClockTime",
+    "pbs": "qstat -xf JOBID | grep resources_used",
+}
 _ERRORS_MET: Final = 0.75  # share of past errors that a short test would have met
 _TEST_HEAD_ROOM: Final = 1.1
 _TEST_SHARE: Final = 0.5  # of the limit at most: a longer test is no test
@@ -57,20 +65,25 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
     covered = {piece.column for piece in changes}
     for resource, need in needs.items():
         column = NEEDED[resource].column
-        piece = None if column in covered else _change(need)
+        piece = None if column in covered else _change(need, past.kind)
         if piece is not None:
             changes.append(piece)
         elif column not in covered and _is_tight(need):
             notes.append(f"The {NEEDED[resource].what} asked for is tight already: nothing to save there.")
+    unknown = [NEEDED[resource].what for resource, need in needs.items() if not need.is_known]
+    if unknown:
+        notes.append(f"Nothing like this job has run here yet: its need of {' and '.join(unknown)} is not known.")
     changes = [_with_pairs(piece, job, past) for piece in changes]
     if all(piece.saves for piece in changes) and past.flagged():
         changes = [*_tries(job, past, needs), *changes]
+    if not changes and not past.kind.known and (measurement := _measurement(job, needs)) is not None:
+        changes = [measurement]
     return [*changes, *others][:MOST], notes
 
 
 def _is_tight(need: NeedEstimate) -> bool:
     """Whether runs of the same work show that a request of memory or time leaves nothing to save."""
-    known = need.request is not None and need.similar >= FEWEST and need.resource != "cpus"
+    known = need.request is not None and need.similar >= FEWEST and need.resource in ("memory", "time")
     return known and need.p90 >= TIGHT * (need.request or 0.0)
 
 
@@ -79,10 +92,12 @@ def _tries(job: pl.DataFrame, past: Prescribed, needs: Mapping[str, NeedEstimate
     again = _after_failure(job, past)
     if again is not None:
         return [again]
-    test = _short_test(job, past.kind)
+    test = _short_test(job, past)
     if test is not None:
         return [test]
-    return [piece for need in needs.values() if (piece := _experiment(need)) is not None]
+    experiments = [piece for need in needs.values() if (piece := _experiment(need)) is not None]
+    measurement = None if experiments else _measurement(job, needs)
+    return experiments if measurement is None else [measurement]
 
 
 def _after_failure(job: pl.DataFrame, past: Prescribed) -> Advice | None:
@@ -122,9 +137,9 @@ def _remedy(past: Prescribed, row: Mapping[str, object], outcome: str, change: s
     return next((each for each in matches if each.change == change), None)
 
 
-def _short_test(job: pl.DataFrame, kind: Kind) -> Advice | None:
+def _short_test(job: pl.DataFrame, past: Prescribed) -> Advice | None:
     """One short run before the others, where such jobs ended in an error early on: it meets the error at a small cost."""
-    limit = job["time_limit_s"].item()
+    kind, limit, started = past.kind, job["time_limit_s"].item(), job["start_time"].item()
     if kind.name == ANY_APPLICATION or not limit:
         return None
     errors = kind.jobs.filter(pl.col("outcome") == "FAILED", pl.col("elapsed_s") > 0)
@@ -136,52 +151,97 @@ def _short_test(job: pl.DataFrame, kind: Kind) -> Advice | None:
     if value > _TEST_SHARE * limit:
         return None
     one = "one task of it" if job["array_task"].item() is not None else "it once"
-    sentence = f"Run {one} with a limit of {format_duration(value)} first: most errors show by then."
+    when = "first" if started is None else "before the next try"
+    sentence = f"Run {one} with a limit of {format_duration(value)} {when}: most errors show by then."
     fact = (
         f"{errors.height} of {last_jobs_text(kind.name, judged.height)} ended in an error, "
         f"three in four of these within {format_duration(max(1.0, soon))}"
     )
-    return Advice(TIME.column, float(limit), value, sentence, (fact,), errors.height, kind.name, experiment=True)
+    evidence = [fact]
+    if started is not None and (ran_s := (past.now - started).total_seconds()) > soon:
+        evidence.append(f"this one has run for {format_duration(ran_s)}, longer than those")
+    if started is None and not str(job["source"].item() or "").startswith(("condor", "pbs")):
+        evidence.append("what else is submitted can wait for its success: --dependency=afterok:JOBID")
+    return Advice(TIME.column, float(limit), value, sentence, tuple(evidence), errors.height, kind.name, experiment=True)
 
 
-def _change(need: NeedEstimate) -> Advice | None:
-    """More where it is likely to be too little, less where much less does; None where runs of the same work show neither."""
+def _change(need: NeedEstimate, kind: Kind) -> Advice | None:
+    """More where it is likely to be too little, less where much less does; None where runs of the same work show neither.
+
+    More only if one of these runs came near the request: else it is a forecast that nothing of this work speaks for. Less only
+    if runs completed: what ended in an error early on says nothing about what it needs once it works.
+    """
     resource = NEEDED[need.resource]
     if need.request is None or need.similar < FEWEST:
         return None
-    half, most = resource.words(need.p50), resource.words(need.p90)
-    verb = "kept up to {} busy" if resource is CPUS else "used up to {}"
-    runs = f"{need.similar} ended runs ({need.group}): half {verb.format(half)}, nine in ten {verb.format(most)}"
+    verb = "kept up to {} busy" if resource in COUNTED else "used up to {}"
+    typical, most = (need.p50, need.p90) if need.most is None or need.typical is None else (need.typical, need.most)
+    what = "nine in ten" if need.most is None else "the largest"
+    half, largest = verb.format(resource.words(typical)), verb.format(resource.words(most))
+    runs = f"{need.similar} ended runs ({need.group}): half {half}, {what} {largest}"
     now = _as_column(resource, need.request)
-    if resource is not CPUS and need.short is not None and need.short >= SHORT and need.p90 > need.request:
+    is_short = resource not in COUNTED and need.short is not None and need.short >= SHORT and need.p90 > need.request
+    if is_short and most >= _NEAR * need.request:
         value = _on_ladder(resource, _HEAD_ROOM * need.p90, need.request)
         sentence = f"Ask for {resource.words(value)} of {resource.what} instead of {resource.words(need.request)}."
-        chance = f"with {resource.words(need.request)} it is too little in {need.short:.0%} of such runs"
+        chance = f"by the forecast {resource.words(need.request)} is too little with {need.short:.0%}"
         return Advice(resource.column, now, _as_column(resource, value), sentence, (runs, chance), need.similar, need.group)
-    value = _on_ladder(resource, max(need.granted, need.p90), 0.0)
-    if value > WORTH * need.request or (need.short or 0.0) >= SHORT:
+    enough = max(need.granted, need.p99 if resource is GPUS else need.p90, 0.0 if need.most is None else need.most)
+    value = _on_ladder(resource, enough, 0.0)
+    completed = int((kind.jobs["outcome"] == COMPLETED).sum())
+    if value > WORTH * need.request or (need.short or 0.0) >= SHORT or completed < FEWEST:
         return None
-    of_what = "" if resource is CPUS else f" of {resource.what}"
+    of_what = "" if resource in COUNTED else f" of {resource.what}"
     sentence = f"{resource.words(value)}{of_what} would do instead of {resource.words(need.request)}."
     return Advice(resource.column, now, _as_column(resource, value), sentence, (runs,), need.similar, need.group, saves=True)
 
 
 def _experiment(need: NeedEstimate) -> Advice | None:
-    """One run that tells what the others need, where the same work has hardly ever run."""
+    """One run with another amount, where the same work has hardly ever run; None where the amount would be the same.
+
+    With less, where jobs that look alike need much less; with more, where they often need more than is asked for.
+    """
     resource = NEEDED[need.resource]
-    if need.similar >= FEWEST or resource is CPUS:
+    if need.similar >= FEWEST or resource not in (MEMORY, TIME) or need.request is None:
         return None
-    wanted = need.p90 if need.request is None else min(need.p90, need.request)
-    value = _on_ladder(resource, wanted, 0.0)
-    value = value if need.request is None else min(value, need.request)
-    sentence = f"Run one with {resource.words(value)} of {resource.what} first: its record tells what the others need."
-    runs = "run" if need.similar == 1 else "runs"
-    alike = f"nine in ten jobs that look alike used up to {resource.words(need.p90)}"
-    known = f"{need.similar} ended {runs} of the same work so far; {alike}"
-    now = None if need.request is None else _as_column(resource, need.request)
-    return Advice(
-        resource.column, now, _as_column(resource, value), sentence, (known,), need.similar, _EXPERIMENT, experiment=True
+    what, short = resource.what, need.short or 0.0
+    if need.is_known and _on_ladder(resource, need.p90, 0.0) <= WORTH * need.request:
+        value = _on_ladder(resource, need.p90, 0.0)
+        reason = f"nine in ten {_alike(need)} used up to {resource.words(need.p90)}"
+    elif short >= SHORT:
+        value = _on_ladder(resource, _AMPLY * need.request, need.request)
+        reason = f"{short:.0%} of {_alike(need)} needed more than {resource.words(need.request)}"
+    else:
+        return None
+    sentence = (
+        f"Run one with {resource.words(value)} of {what} instead of {resource.words(need.request)} first: "
+        "its record tells what the others need."
     )
+    now, proposed = _as_column(resource, need.request), _as_column(resource, value)
+    return Advice(
+        resource.column, now, proposed, sentence, (_runs_so_far(need), reason), need.similar, _EXPERIMENT, experiment=True
+    )
+
+
+def _measurement(job: pl.DataFrame, needs: Mapping[str, NeedEstimate]) -> Advice | None:
+    """What to read of one run, where nothing is known that another amount could be taken from; None where enough is."""
+    unknown = [need for need in needs.values() if need.similar < FEWEST and need.resource in ("memory", "time")]
+    if not unknown:
+        return None
+    what = " and ".join(NEEDED[need.resource].what for need in unknown)
+    source = str(job["source"].item() or "")
+    command = next((text for start, text in _RECORDS.items() if source.startswith(start)), _SLURM_RECORD)
+    sentence = f"Run one of them as it is first and read what it used of {what}: {command}"
+    return Advice(None, None, None, sentence, (_runs_so_far(unknown[0]),), unknown[0].similar, _EXPERIMENT, experiment=True)
+
+
+def _alike(need: NeedEstimate) -> str:
+    return OF_APPLICATION if need.group == OF_APPLICATION else "jobs that look alike"
+
+
+def _runs_so_far(need: NeedEstimate) -> str:
+    runs = "run" if need.similar == 1 else "runs"
+    return f"{need.similar or 'no'} ended {runs} of the same work so far"
 
 
 def with_effects(pieces: Sequence[Advice], job: pl.DataFrame, outlook: JobOutlook | None, risk_of: RiskOf | None) -> list[Advice]:
@@ -216,6 +276,8 @@ def _core_hours(piece: Advice, job: pl.DataFrame, needs: Mapping[str, NeedEstima
     if run is None or not isinstance(piece.proposed, int | float):
         return None
     hours = run.p50 / 3600.0
+    if piece.column == "req_gpus":
+        return None  # counted in GPU-hours, if at all
     if piece.column == "req_cpus":
         return round(max(0.0, (cores - piece.proposed) * hours), 3)
     need = next((each for name, each in needs.items() if NEEDED[name].column == piece.column), None)

@@ -72,6 +72,11 @@ def format_cpus(count: float) -> str:
     return f"{text} CPU" if text == "1" else f"{text} CPUs"
 
 
+def format_gpus(count: float) -> str:
+    """A number of GPUs, in part busy perhaps: `1 GPU`, `1.7 GPUs`."""
+    return format_cpus(count).replace("CPU", "GPU")
+
+
 def format_job_count(count: int) -> str:
     """A number of jobs: `1 job`, `14 jobs`."""
     return f"{count} job" if count == 1 else f"{count} jobs"
@@ -147,7 +152,23 @@ TIME: Final = Resource(
 )
 
 
-NEEDED: Final[Mapping[str, Resource]] = {"memory": MEMORY, "time": TIME, "cpus": CPUS}  # by the names of the models of needs
+GPUS: Final = Resource(
+    "req_gpus",
+    "GPUs",
+    "had too few GPUs",
+    tuple(float(count) for count in (*range(1, 9), 12, *range(16, 257, 8))),
+    1.0,
+    format_gpus,
+)
+GPU_MEMORY: Final = Resource("gpu_mem_bytes", "memory of GPUs", "ran out of memory of its GPUs", MEMORY.ladder, GB, format_memory)
+NEEDED: Final[Mapping[str, Resource]] = {  # by the names of the models of needs
+    "memory": MEMORY,
+    "time": TIME,
+    "cpus": CPUS,
+    "gpus": GPUS,
+    "gpu_memory": GPU_MEMORY,
+}
+COUNTED: Final = (CPUS, GPUS)  # busy or idle: nobody runs out of them
 
 
 def job_facts(job: Mapping[str, Any], *, never_started: bool) -> list[str]:
@@ -174,9 +195,10 @@ def need_texts(needs: Mapping[str, Any] | None) -> list[str]:
     for name, need in (needs or {}).items():
         resource = NEEDED[name]
         request = "" if need.request is None else f" (it asks for {resource.words(need.request)})"
-        is_short = need.short is not None and need.short >= 0.005 and resource is not CPUS
+        is_short = need.short is not None and need.short >= 0.005 and resource not in COUNTED
         short = f"; more than it asks for with {need.short:.0%}" if is_short else ""
-        use = f"half such jobs need up to {resource.words(need.p50)}, nine in ten up to {resource.words(need.p90)}"
+        verb = "keep busy" if resource in COUNTED else "need"
+        use = f"half such jobs {verb} up to {resource.words(need.p50)}, nine in ten up to {resource.words(need.p90)}"
         lines.append(f"{resource.what[0].upper()}{resource.what[1:]}: {use}{request}{short}")
     return lines
 

@@ -7,7 +7,7 @@ the policy with which past jobs waste least while no more of them than allowed a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 
 from stormpetrel.jobs.needs.features import narrowest
 from stormpetrel.jobs.needs.forecast import UseForecast
-from stormpetrel.jobs.needs.past_use import CPUS, MEMORY, TIME
+from stormpetrel.jobs.needs.past_use import GPUS, TIME
 from stormpetrel.records.arrays import Floats, Matrix
 
-MOST_RISK: Final = {TIME: 0.5, MEMORY: 0.1, CPUS: 0.1}  # of being too little: never more, however much it would save
-# More jobs than the users' own requests leave short may be given too little, by so much; of memory and CPUs up to 3 %.
+MOST_RISK: Final = 0.1  # of being too little: never more, however much it would save
+MOST_RISK_OF_TIME: Final = 0.5
+# More jobs than the users' own requests leave short may be given too little, by so much; of all but time up to 3 %.
 TIME_ROOM: Final = 0.015
 MEMORY_ROOM: Final = 0.030
 _PRICES: Final = np.concatenate([[0.0], np.geomspace(1.0, 1e7, 29)])  # times the median use × weight
 _SCALES: Final = (1.0, 1.1, 1.25)
 _FACTORS: Final = (1.05, 1.1, 1.2, 1.5, 2.0)
 _HIGHEST_PRICE: Final = 1e30
+_HARDLY: Final = 1e-3  # more than a whole number: not worth another one
 FEWEST_TUNED: Final = 20
 _MOST_EXCESS: Final = 0.02  # more is chance or another log
 
@@ -64,16 +66,24 @@ def judge(granted: Floats, used: Floats, weight: Floats) -> Frontier:
 
 
 def allocate(
-    forecast: UseForecast, request: Floats, weight: Floats, price: float, *, scale: float = 1.0, most_risk: float = 0.5
+    forecast: UseForecast,
+    request: Floats,
+    weight: Floats,
+    price: float,
+    *,
+    scale: float = 1.0,
+    most_risk: float = 0.5,
+    whole: bool = False,
 ) -> Allocation:
     """The amounts with the least expected waste + price × probability of too little; never more than the request.
 
-    `scale` stretches the forecast: the correction for one that was too low lately.
+    `scale` stretches the forecast: the correction for one that was too low lately. `whole`: only whole numbers are granted.
     """
     from stormpetrel.jobs.needs.allocation_kernel import choose
 
     granted, risk = np.empty(len(request)), np.empty(len(request))
     steps = forecast.amounts * np.float32(scale)
+    steps = np.ceil(steps - _HARDLY) if whole else steps
     choose(forecast.chance, steps, request, price / np.maximum(weight, 1e-9), most_risk, granted, risk)
     return Allocation(granted, risk)
 
@@ -90,6 +100,7 @@ class Policy:
     most_risk: float = 0.5
     factor: float | None = None
     fewest: int = 1
+    whole: bool = False  # only whole numbers can be had, of GPUs
 
     def as_json(self) -> dict[str, float | int | None]:
         """The policy as plain values; an infinite price is null."""
@@ -100,17 +111,20 @@ class Policy:
         """The policy out of `as_json`; ValueError where it makes no sense."""
         price = np.inf if saved["price"] is None else float(saved["price"])
         factor = None if saved["factor"] is None else float(saved["factor"])
-        policy = cls(price, float(saved["scale"]), float(saved["most_risk"]), factor, int(saved["fewest"]))
+        scale, most_risk = float(saved["scale"]), float(saved["most_risk"])
+        policy = cls(price, scale, most_risk, factor, int(saved["fewest"]), bool(saved.get("whole", False)))
         if not (price >= 0.0 and 0.5 <= policy.scale <= 10.0 and 0.0 < policy.most_risk <= 1.0 and policy.fewest >= 1):
             raise ValueError("its policy makes no sense")
         return policy
 
     def apply(self, forecast: UseForecast, readings: Matrix, request: Floats, weight: Floats) -> Allocation:
         """What each job is granted."""
-        chosen = allocate(forecast, request, weight, min(self.price, _HIGHEST_PRICE), scale=self.scale, most_risk=self.most_risk)
+        price = min(self.price, _HIGHEST_PRICE)
+        chosen = allocate(forecast, request, weight, price, scale=self.scale, most_risk=self.most_risk, whole=self.whole)
         if self.factor is None:
             return chosen
         granted = _by_rule(chosen.granted, readings, request, self.factor, self.fewest)
+        granted = np.fmin(np.ceil(granted - _HARDLY), request) if self.whole else granted
         return Allocation(granted, forecast.chance_of_more(granted / self.scale))
 
 
@@ -152,35 +166,35 @@ def tune(past: PastForecasts, resource: str, *, excess: float = 0.0) -> Policy:
     `excess` is by how much more were given too little than allowed when earlier policies were in use: half of it is taken off.
     """
     past = past.rows(~np.isnan(past.request) & (past.used > 0))
+    most_risk, whole = MOST_RISK_OF_TIME if resource == TIME else MOST_RISK, resource == GPUS
     unit = float(np.median(past.used * past.weight)) if past.used.size else 1.0
     if past.used.size < FEWEST_TUNED:
-        return Policy(unit * 1e4, most_risk=MOST_RISK[resource])
+        return Policy(unit * 1e4, most_risk=most_risk, whole=whole)
     own = judge(past.request, past.used, past.weight)
     allowed = room_of(resource, own.under_share or 0.0, past.used.size)
     room = max(own.under_share or 0.0, allowed - 0.5 * min(max(excess, 0.0), _MOST_EXCESS))
-    best, least = Policy(np.inf, most_risk=MOST_RISK[resource]), own.waste_ratio if own.waste_ratio is not None else np.inf
+    best, least = Policy(np.inf, most_risk=most_risk, whole=whole), own.waste_ratio if own.waste_ratio is not None else np.inf
     for scale in _SCALES:
-        reached = _cheapest(past, _PRICES * unit, scale, room, MOST_RISK[resource])
+        reached = _cheapest(past, _PRICES * unit, replace(best, scale=scale), room)
         if reached is not None and reached[1] < least:
-            best, least = Policy(reached[0], scale, MOST_RISK[resource]), reached[1]
+            best, least = replace(best, price=reached[0], scale=scale), reached[1]
     basis = best.apply(past.forecast, past.readings, past.request, past.expected_weight).granted
     for factor in _FACTORS:
         for fewest in (3, 8):
             figures = judge(_by_rule(basis, past.readings, past.request, factor, fewest), past.used, past.weight)
             if (figures.under_share or 0.0) <= room and figures.waste_ratio is not None and figures.waste_ratio < least:
-                best, least = Policy(best.price, best.scale, best.most_risk, factor, fewest), figures.waste_ratio
+                best, least = replace(best, factor=factor, fewest=fewest), figures.waste_ratio
     return best
 
 
-def _cheapest(past: PastForecasts, prices: Floats, scale: float, room: float, most_risk: float) -> tuple[float, float] | None:
+def _cheapest(past: PastForecasts, prices: Floats, policy: Policy, room: float) -> tuple[float, float] | None:
     """The lowest price at which no more jobs than allowed are given too little, and what is wasted then."""
     low, high = 0, len(prices) - 1  # the higher the price, the fewer are given too little and the more is wasted
     figures: dict[int, Frontier] = {}
     while low <= high:
         middle = (low + high) // 2
-        granted = allocate(
-            past.forecast, past.request, past.expected_weight, float(prices[middle]), scale=scale, most_risk=most_risk
-        ).granted
+        tried = replace(policy, price=float(prices[middle]))
+        granted = tried.apply(past.forecast, past.readings, past.request, past.expected_weight).granted
         figures[middle] = judge(granted, past.used, past.weight)
         low, high = (low, middle - 1) if (figures[middle].under_share or 0.0) <= room else (middle + 1, high)
     reached = figures.get(low)

@@ -22,6 +22,7 @@ from stormpetrel.jobs.needs.allocation import Frontier, judge
 from stormpetrel.jobs.needs.features import narrowest
 from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import FEWEST_JOBS
+from stormpetrel.jobs.needs.past_use import GPUS
 from stormpetrel.jobs.needs.training import TUNED_ON, NeedsTraining, UseLog, use_log
 from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT
 from stormpetrel.records.arrays import Floats, Matrix
@@ -79,6 +80,7 @@ def evaluate_needs(
         )
     used, weight = table.used[judged], table.weight(resource)[judged]
     amounts = baseline_amounts(training.log.readings[judged], table.request[judged])
+    amounts = {name: np.ceil(amount) for name, amount in amounts.items()} if resource == GPUS else amounts
     coverage = {f"p{round(100 * level)}": float((used <= quantiles[judged, at]).mean()) for at, level in enumerate(LEVELS)}
     rows = jobs.filter(judged).select(job=job_text()).with_columns(
         given=granted[judged], used=used, request=pl.Series(table.request[judged], nan_to_null=True),

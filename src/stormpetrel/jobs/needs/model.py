@@ -1,4 +1,4 @@
-"""What a job will need of memory, time or CPUs: a distribution, learned from what jobs like it used.
+"""What a job will need of memory, time, CPUs or GPUs: a distribution, learned from what jobs like it used.
 
 readings, request, use -> NeedsModel.fit -> forecast -> UseForecast (amounts and their probabilities) -> quantiles, allocation.
 Two forests, one per anchor (`features.py`), are averaged; each alone was worse on every log (docs/log.md).
@@ -42,7 +42,8 @@ class NeedsModel:
     Parameters
     ----------
     resource
-        `memory` (bytes), `time` (seconds) or `cpus` (busy on average), of the whole job.
+        `memory` (bytes), `time` (seconds), `cpus` (busy on average), `gpus` (busy at most) or `gpu_memory` (bytes), of the
+        whole job.
     policy
         How an amount is chosen out of the forecast: found by `allocation.tune` on jobs that were forecast before they ran.
     """

@@ -1,4 +1,4 @@
-"""Past use: what jobs like this one used of memory, time or CPUs, from the moments they ended on.
+"""Past use: what jobs like this one used of memory, time, CPUs or GPUs, from the moments they ended on.
 
 job frame + Resource -> UseTable (used, request, whether it was cut off) -> PastUse.sweep -> readings per job at its submission.
 """
@@ -23,7 +23,9 @@ from stormpetrel.records.doubts import trusted
 MEMORY: Final = "memory"
 TIME: Final = "time"
 CPUS: Final = "cpus"
-RESOURCES: Final = (MEMORY, TIME, CPUS)
+GPUS: Final = "gpus"
+GPU_MEMORY: Final = "gpu_memory"
+RESOURCES: Final = (MEMORY, TIME, CPUS, GPUS, GPU_MEMORY)
 # The widest first. `hint` is what the log says about a job's input: Nextflow's tag, or the arguments of its command line.
 _SHAPE: Final = ("asked_cpus", "asked_nodes", "asked_gpus", "limit_key", "request_key")
 SPACES: Final = (
@@ -47,13 +49,19 @@ _SHORTEST_S: Final = 1.0
 _SHORTEST_FOR_CPUS_S: Final = 60.0  # shorter runs say little about how well their CPUs were used
 _FEWEST_BUSY: Final = 0.01
 _SHORTAGES: Final = {TIME: "TIMEOUT", MEMORY: "OUT_OF_MEMORY"}
-_REQUEST_COLUMNS: Final = {TIME: ("time_limit_s",), MEMORY: ("req_mem_bytes", "mem_bytes"), CPUS: ("req_cpus", "cpus")}
+_REQUEST_COLUMNS: Final = {
+    TIME: ("time_limit_s",),
+    MEMORY: ("req_mem_bytes", "mem_bytes"),
+    CPUS: ("req_cpus", "cpus"),
+    GPUS: ("req_gpus", "gpus"),
+    GPU_MEMORY: ("req_gpus", "gpus"),  # nobody asks for memory of GPUs, but for GPUs
+}
 _HINTS: Final = ("tag", "input", "sample")  # fields of `extra` that name a job's input
 
 
 @dataclass(frozen=True, slots=True)
 class UseTable:
-    """What each job of a frame requested and used of one resource, whole jobs: bytes, seconds or CPUs, NaN where nobody says."""
+    """What each job of a frame requested and used of one resource, as a whole (bytes, seconds, a number); NaN: nobody says."""
 
     used: Floats
     request: Floats
@@ -72,7 +80,7 @@ class UseTable:
         return UseTable(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def weight(self, resource: str) -> Floats:
-        """What a unit of the resource is multiplied with to be waste: run time for memory and CPUs, cores for time."""
+        """What a unit of the resource is multiplied with to be waste: cores for time, run time for all else."""
         return self.cores if resource == TIME else self.run_s
 
 
@@ -88,6 +96,9 @@ def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
         cores=pl.coalesce("cpus", "req_cpus", "nodes", "req_nodes").cast(pl.Float64).fill_null(1.0).clip(1.0),
         requested_cpus=pl.coalesce("req_cpus", "cpus").cast(pl.Float64).fill_null(np.nan),
         cpu_time_s=pl.col("cpu_time_s").cast(pl.Float64).fill_null(np.nan),
+        requested_gpus=pl.coalesce("req_gpus", "gpus").cast(pl.Float64),
+        busy_gpus=pl.col("busy_gpus").fill_null(np.nan),
+        gpu_memory=pl.col("gpu_mem_bytes").cast(pl.Float64).fill_null(np.nan),
         outcome=outcome(),
         state="state",
     )
@@ -100,6 +111,15 @@ def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
         # CPUs that were busy on average; who keeps all of them busy might use more.
         busy = columns["cpu_time_s"].to_numpy() / np.where(run >= _SHORTEST_FOR_CPUS_S, run, np.nan)
         used, request, smallest, at_limit = busy, columns["requested_cpus"].to_numpy(), _FEWEST_BUSY, 0.98
+    elif resource == GPUS:
+        # GPUs that were busy at most; 0 of a job that had some is known, and a need of none.
+        request, smallest, at_limit = _positive(columns["requested_gpus"]), _FEWEST_BUSY, 0.98
+        busy = np.where(np.isnan(request), np.nan, np.maximum(columns["busy_gpus"].to_numpy(), _FEWEST_BUSY))
+        used = np.fmin(busy, request)
+        used = np.where(np.isnan(busy), np.nan, used)
+    elif resource == GPU_MEMORY:
+        used, request = columns["gpu_memory"].to_numpy(), np.full(jobs.height, np.nan)
+        smallest, at_limit = 1.0, np.inf
     else:
         used, request, smallest, at_limit = columns["rss"].to_numpy(), _positive(columns["memory"]), 1.0, np.inf
     used = np.where(used > 0, np.maximum(used, smallest), np.nan)
@@ -209,7 +229,9 @@ def request_table(jobs: pl.DataFrame, resource: str) -> UseTable:
         return np.array([next((value for value in row if value is not None), None) for row in rows], np.float64)
 
     request = first(*_REQUEST_COLUMNS[resource])
-    if resource != CPUS:
+    if resource == GPU_MEMORY:
+        request = np.full(jobs.height, np.nan)
+    elif resource != CPUS:
         request = np.where(request > 0, request, np.nan)
     unknown, no = np.full(jobs.height, np.nan), np.zeros(jobs.height, bool)
     cores = np.fmax(first("cpus", "req_cpus", "nodes", "req_nodes"), 1.0)

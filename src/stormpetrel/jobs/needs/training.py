@@ -65,6 +65,9 @@ def train_outlook(jobs: pl.DataFrame, *, now: float, seed: int = 0, metadata: di
 
 def train_needs(jobs: pl.DataFrame, resource: str, *, seed: int = 0, metadata: dict[str, Any] | None = None) -> NeedsModel:
     """The model of one resource to serve from now on: walked through the log as the evaluation does, its latest part at once."""
+    count = int(use_table(jobs, resource).judged.sum())
+    if count < FEWEST_JOBS:
+        raise NotEnoughJobsError(f"{count} ended jobs tell how much {resource} they used: at least {FEWEST_JOBS} are needed.")
     training = NeedsTraining(use_log(jobs, resource), seed)
     usable = training.log.submit[training.log.judgeable]
     if usable.size:

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from stormpetrel.errors import ModelFormatError, NotEnoughJobsError
+from stormpetrel.jobs.wait.mixture import Mixture, candidates
 from stormpetrel.jobs.wait.queue_state import feature_names
 from stormpetrel.learn.distribution_forest import DistributionForest
 from stormpetrel.learn.saving import load_model_bytes, save_model
@@ -42,12 +43,14 @@ class WaitModel:
 
     `levels_` are the levels at which a p50 and a p90 were lately enough for half and nine tenths of the jobs, `shares_` how much
     of each is the forest's (the rest is that of the last waits of the same shape); both hold at `fitted_until_` (Unix seconds).
+    With a `mixture_` the p90 is that of the mixture instead.
     """
 
     seed: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
     levels_: tuple[float, ...] = QUANTILES
     shares_: tuple[float, ...] = (1.0,) * len(QUANTILES)
+    mixture_: Mixture | None = None
     fitted_until_: float = 0.0
     n_train_: int = 0
     forest_: DistributionForest | None = None
@@ -82,6 +85,8 @@ class WaitModel:
         for row, below in enumerate(forecast.below):
             for column, (level, share) in enumerate(zip(levels, self.shares_, strict=True)):
                 out[row, column] = np.expm1(blended_quantile(forecast.steps, below, level, share, recent[row, column]))
+        if self.mixture_ is not None:
+            out[:, 1] = self.mixture_.seconds(candidates(values, forecast.steps, forecast.below))
         out[:, 1] = np.maximum(out[:, 0], out[:, 1])
         return out
 
@@ -95,6 +100,7 @@ class WaitModel:
             "features": list(feature_names()),
             "levels": list(self.levels_),
             "shares": list(self.shares_),
+            "mixture": None if self.mixture_ is None else self.mixture_.as_json(),
             "fitted_until": self.fitted_until_,
             "n_train": self.n_train_,
             "seed": self.seed,
@@ -113,6 +119,8 @@ class WaitModel:
             model.levels_ = tuple(float(level) for level in record["levels"])
             model.shares_ = tuple(float(share) for share in record["shares"])
             model.fitted_until_ = float(record["fitted_until"])
+            mixture = record.get("mixture")  # models of before have none
+            model.mixture_ = None if mixture is None else Mixture.from_json(mixture)
             good = all(0.0 < level < 1.0 for level in model.levels_) and all(0.0 <= share <= 1.0 for share in model.shares_)
             if not good or not len(model.levels_) == len(model.shares_) == len(QUANTILES) or not np.isfinite(model.fitted_until_):
                 raise ValueError("its record holds values that make no sense")

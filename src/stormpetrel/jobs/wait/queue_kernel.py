@@ -226,3 +226,13 @@ def quantile_of(steps: NDArray[np.float64], below: NDArray[np.float32], level: f
             return float(before + share * (steps[step] - before))
         previous, before = below[step], steps[step]
     return float(steps[-1])
+
+
+@njit(cache=True)
+def quantiles_of(
+    steps: NDArray[np.float64], below: NDArray[np.float32], levels: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:
+    """The values of distributions at levels: (row, level)."""
+    for row in range(below.shape[0]):
+        for column in range(levels.size):
+            out[row, column] = quantile_of(steps, below[row], levels[column])

@@ -1,14 +1,14 @@
-"""Training of waits: a forest of what was known, and the levels and shares with which its quantiles were right lately.
+"""Training of waits: a forest of what was known, and what was right lately: level and share of the p50, mixture of the p90.
 
 job frame -> queue_log -> QueueLog -> WaitTraining.fit_at(moment) -> WaitModel; advance(until) -> quantiles of the jobs that came
 since. The evaluation walks through a log with it block by block, a site walks through its latest jobs: what is served is what
-was judged. Within a block the levels follow how often the quantiles were enough (adaptive conformal inference).
+was judged. Within a block the level of the p50 follows how often it was enough (adaptive conformal inference).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.jobs.needs.features import typical_use
 from stormpetrel.jobs.needs.past_use import TIME, PastUse, use_table
+from stormpetrel.jobs.wait.mixture import LEVEL, MOST_WEIGHED, Mixture, candidates, weigh
 from stormpetrel.jobs.wait.model import FEWEST_JOBS, QUANTILES, WaitModel
 from stormpetrel.jobs.wait.queue_state import SPACE_NAMES, QueueState, WaitTable, queue_features, wait_table
 
@@ -78,13 +79,14 @@ class WaitTraining:
         self._levels: tuple[float, ...] = QUANTILES
         self._shares: tuple[float, ...] = (0.75,) * len(QUANTILES)
         self._by_forest = np.full((log.jobs.height, len(QUANTILES)), np.nan)  # quantiles of the forests alone, as they were
+        self._mixed: list[tuple[NDArray[np.int64], Matrix, Floats]] = []  # rows, what candidates said, what was mixed of it
         self._model: WaitModel | None = None
 
     def fit_at(self, now: float) -> WaitModel:
         """A model of what was known at `now` (Unix seconds)."""
         self._shares = self._best_shares(now)
         self._model = fit_waits(self._log, now, self._seed)
-        self._model.levels_, self._model.shares_ = self._levels, self._shares
+        self._model.levels_, self._model.shares_, self._model.mixture_ = self._levels, self._shares, self._mixture(now)
         return self._model
 
     def advance(self, until: float) -> tuple[NDArray[np.int64], Floats]:
@@ -95,15 +97,31 @@ class WaitTraining:
         quantiles_s, self._levels = follow(self._model, self._log, rows, until=until)
         plain = WaitModel(forest_=self._model.forest_)
         self._by_forest[rows], _ = follow(plain, self._log, rows, until=until, pace=0.0)
+        if self._model.mixture_ is not None:
+            forecast = self._model.forecast(self._log.features[rows])
+            said = candidates(self._log.features[rows], forecast.steps, forecast.below)
+            self._mixed.append((rows, said, self._model.mixture_.plain(said)))
         return rows, quantiles_s
+
+    def _mixture(self, now: float) -> Mixture:
+        """The mixture of the p90 from `now` on, by jobs that were forecast before, as far as their waits are known."""
+        if not self._mixed:
+            return Mixture()
+        rows, said, mixed = (np.concatenate(columns)[-MOST_WEIGHED:] for columns in zip(*self._mixed, strict=True))
+        return weigh(said, mixed, self._waited(rows, now), self._log.table.start[rows] < now)
+
+    def _waited(self, rows: NDArray[Any], now: float) -> Floats:
+        """How long jobs had waited by then, in seconds, those that still did as well."""
+        table = self._log.table
+        so_far = np.maximum(np.fmin(now, table.end[rows]) - table.submit[rows], 0.0)
+        return np.where(table.start[rows] < now, table.wait_s[rows], so_far)
 
     def _best_shares(self, now: float) -> tuple[float, ...]:
         """The share of the forest with the least loss on jobs that were forecast before, as far as their waits are known now."""
-        table, before = self._log.table, ~np.isnan(self._by_forest[:, 0])
+        before = ~np.isnan(self._by_forest[:, 0])
         if before.sum() < FEWEST_JOBS:
             return self._shares
-        so_far = np.maximum(np.fmin(now, table.end[before]) - table.submit[before], 0.0)
-        waited = np.where(table.start[before] < now, table.wait_s[before], so_far)
+        waited = self._waited(before, now)
         forest, recent = np.log1p(self._by_forest[before]), np.log1p(last_of_shape(self._log.readings[before]))
         best = []
         for column, level in enumerate(QUANTILES):
@@ -143,7 +161,9 @@ def follow(
             model.shares_[column], wanted, pace, model.levels_[column], until, log_quantiles,
         )  # fmt: skip
         out[:, column] = np.expm1(log_quantiles)
-        after.append(float(level))
+        after.append(float(level) if model.mixture_ is None or wanted != LEVEL else wanted)
+    if model.mixture_ is not None:
+        out[:, 1] = model.mixture_.seconds(candidates(log.features[rows], forecast.steps, forecast.below))
     out[:, 1] = np.maximum(out[:, 0], out[:, 1])
     return out, tuple(after)
 

@@ -21,7 +21,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpetrel.engine import Engine, engine_at
 from stormpetrel.records.arrays import Floats
+from stormpetrel.store.site import Site
 
 LEVEL: Final = 0.90  # of the interval of a difference
 DRAWS: Final = 1000
@@ -180,3 +182,9 @@ def spans_of(days: Sequence[float], until: datetime) -> Iterator[tuple[float, da
 def span_name(days: float) -> str:
     """What a span is called: `1 day`, `7 days`, `everything`."""
     return "everything" if not days else f"{days:g} day{'' if days == 1 else 's'}"
+
+
+def night_engine(site: Site) -> Engine:
+    """Where challengers are trained: as engine.place of the site says; one after the other here, or on the CPUs of a cluster."""
+    section = site.settings.engine
+    return engine_at(section.place, section.workers or None)

@@ -12,17 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stormpetrel.config import EventsSection
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelOutdatedError, UsageError
 from stormpetrel.events.alarm_budget import episodes
 from stormpetrel.events.contract import EventModel
 from stormpetrel.events.event_metrics import TestOutage, outages_in
-from stormpetrel.lifecycle.contests.decision import FamilyNight, difference_of, level_for, worse_groups
+from stormpetrel.lifecycle.contests.decision import FamilyNight, difference_of, level_for, night_engine, worse_groups
 from stormpetrel.lifecycle.event_models import (
     EVENTS,
     FAMILY,
@@ -103,18 +105,12 @@ class _Contest:
         cut = len(series) - round(JUDGED.total_seconds() / series.bucket_s)
         plans, is_labelled = _plans(series, cut)
         own = _watched(champion.model, champion.threshold, series, cut, plans)
-        names, watched = [], []
-        for name, sort, weeks in self._challengers(champion):
-            self.progress(0.5, name)
-            learnt = series.take(0, cut)
-            if weeks and weeks * WEEK_S >= len(learnt) * series.bucket_s:
-                continue  # there are no more weeks than these
-            try:
-                model = fit_event_model(self.site, newest_weeks(learnt, weeks), sort=sort)
-            except ModelError:
-                continue
-            names.append((name, sort, weeks))
-            watched.append(_watched(model.model, model.threshold, series.of_kinds(model.kinds), cut, plans))
+        whole_s = cut * series.bucket_s
+        entrants = [entrant for entrant in self._challengers(champion) if entrant[2] * WEEK_S < whole_s]  # else: no more weeks
+        fit = _Challenge(self.site.settings.events, series, cut, plans)
+        results = list(night_engine(self.site).map(fit, entrants, name=itemgetter(0), progress=self.progress))
+        names = [entrant for entrant, result in zip(entrants, results, strict=True) if result is not None]
+        watched = [result for result in results if result is not None]
         if not names:
             return FamilyNight(FAMILY, False, "not trained: too few weeks before the last one", previous=current.name)
         return self._decide(current, own, names, watched, plans, "labelled" if is_labelled else "injected")
@@ -178,6 +174,25 @@ class _Contest:
                     return FamilyNight(FAMILY, True, why, training.name, current.name, figures)
             why = f"{why}; but another was put in use meanwhile"
         return FamilyNight(FAMILY, False, why, training.name, current.name, figures)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Challenge:
+    """Trains a challenger before the judged part, and tells what it would have raised there; None where it cannot be trained."""
+
+    section: EventsSection
+    series: EventSeries
+    cut: int
+    plans: Sequence[tuple[EventSeries, Sequence[TestOutage]]]
+
+    def __call__(self, entrant: tuple[str, str, int], progress: Progress) -> Watched | None:
+        _, sort, weeks = entrant
+        learnt = newest_weeks(self.series.take(0, self.cut), weeks)
+        try:
+            model = fit_event_model(self.section, learnt, sort=sort, progress=progress)
+        except ModelError:
+            return None
+        return _watched(model.model, model.threshold, self.series.of_kinds(model.kinds), self.cut, self.plans)
 
 
 def _plans(series: EventSeries, cut: int) -> tuple[list[tuple[EventSeries, Sequence[TestOutage]]], bool]:

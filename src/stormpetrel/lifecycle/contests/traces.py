@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from stormpetrel.lifecycle.contests.decision import (
     FamilyNight,
     difference_of,
     level_for,
+    night_engine,
     one_thread,
     span_name,
     spans_of,
@@ -40,10 +42,10 @@ from stormpetrel.lifecycle.trace_models import (
     FAMILY,
     TRACES,
     FittedTraces,
+    TraceFit,
     TraceModel,
     enter_trace_model,
     fit_detector,
-    fit_trace_model,
     learnt_about,
 )
 from stormpetrel.records.traces import MIXED_JOB
@@ -145,6 +147,7 @@ class _Contest:
     def _challengers(self, champion: TraceModel, cut: datetime) -> Iterator[Challenger]:
         """A network of each architecture, span and seed; without torch the network in use with a new detector for each span."""
         wanted = self.site.settings.nightly
+        entrants: list[_Entrant] = []
         for days, seen in self._spans(cut):
             if find_spec("torch") is None:
                 if not champion.is_shipped:
@@ -152,16 +155,18 @@ class _Contest:
                     fitted.about.update({"learn_days": days, "learn_until": cut.isoformat()})
                     yield Challenger(f"detector, {span_name(days)}", fitted)
                 continue
-            for architecture in self._architectures(champion):
-                for seed in range(wanted.trace_ensemble):
-                    number = f", seed {seed}" if wanted.trace_ensemble > 1 else ""
-                    name = f"{architecture}, {span_name(days)}{number}"
-                    self.progress(0.1, name)
-                    fitted = fit_trace_model(
-                        self.site, seen, architecture, settings=replace(self.settings, seed=seed), device="cpu"
-                    )
-                    fitted.about.update({"learn_days": days, "learn_until": cut.isoformat()})
-                    yield Challenger(name, fitted)
+            numbers = [f", seed {seed}" if wanted.trace_ensemble > 1 else "" for seed in range(wanted.trace_ensemble)]
+            entrants += [
+                _Entrant(f"{architecture}, {span_name(days)}{number}", days, seen, architecture, seed)
+                for architecture in self._architectures(champion)
+                for seed, number in enumerate(numbers)
+            ]
+        metrics = self.site.node_metrics.read().collect()
+        train = _Challenge(TraceFit(self.settings, self.site.settings.traces.alarm_share, metrics, "cpu"))
+        trained = night_engine(self.site).map(train, entrants, name=attrgetter("name"), progress=self.progress)
+        for entrant, fitted in zip(entrants, trained, strict=True):
+            fitted.about.update({"learn_days": entrant.days, "learn_until": cut.isoformat()})
+            yield Challenger(entrant.name, fitted)
 
     def _spans(self, cut: datetime) -> Iterator[tuple[float, LearningWindows]]:
         """The windows of each span that has enough of them; a span that reaches no further back than another is left out."""
@@ -223,6 +228,28 @@ class _Contest:
         types, of_types = worse_groups(difference, windows.job_types(), blocks, fewest=fewest)
         hosts, of_hosts = worse_groups(difference, nodes, blocks, fewest=fewest)
         return [*types, *hosts], of_types + of_hosts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entrant:
+    """A network that is to be trained."""
+
+    name: str
+    days: float  # 0: everything
+    seen: LearningWindows
+    architecture: Architecture
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Challenge:
+    """Trains an entrant."""
+
+    fit: TraceFit
+
+    def __call__(self, entrant: _Entrant, progress: Progress) -> FittedTraces:
+        fit = replace(self.fit, settings=replace(self.fit.settings, seed=entrant.seed))
+        return fit(entrant.seen, entrant.architecture, progress)
 
 
 def _nothing_to_train() -> str:

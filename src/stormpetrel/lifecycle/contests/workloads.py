@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.lifecycle.contests.decision import FamilyNight, span_name, spans_of
+from stormpetrel.lifecycle.contests.decision import FamilyNight, night_engine, span_name, spans_of
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.workload_models import FAMILY, MOST_SCORED, SYNTH, fit_site_generator, site_workload
 from stormpetrel.store.registry.models import Training
@@ -97,17 +97,15 @@ class _Contest:
         judged, cut = everything.between(first), datetime.fromtimestamp(float(np.sort(submit_s)[first]), UTC)
         champion = SYNTH.read(self.site, current)
         sort, own = champion.name, _distances(champion.generator, judged)
-        entrants: list[tuple[float, Distances]] = []
-        known: set[int] = set()
+        spans: dict[int, float] = {}  # first job -> days
         for days, since in spans_of(self.site.settings.nightly.learn_days, cut):
             begin = 0 if since is None else int((submit_s < since.timestamp()).sum())
-            if begin in known or first - begin < FEWEST_JOBS:
-                continue
-            known.add(begin)
-            self.progress(0.2, f"{sort}, {span_name(days)}")
-            generator = new_generator(sort, seed=0)
-            generator.fit(everything.between(begin, first))
-            entrants.append((days, _distances(generator, judged)))
+            if begin not in spans and first - begin >= FEWEST_JOBS:
+                spans[begin] = days
+        fit = _Challenge(sort, everything, first, judged)
+        engine = night_engine(self.site)
+        results = engine.map(fit, spans, name=lambda begin: f"{sort}, {span_name(spans[begin])}", progress=self.progress)
+        entrants = list(zip(spans.values(), results, strict=True))
         if not entrants:
             return FamilyNight(FAMILY, False, "not fitted: too few jobs before the latest to learn from", previous=current.name)
         shared = tuple(name for name in own.columns if all(name in result.columns for _, result in entrants))
@@ -137,6 +135,21 @@ class _Contest:
             self.site, sort, learn_days=days, why=why, user=self.user, action=NIGHTLY, about=about, progress=self.progress
         )
         return FamilyNight(FAMILY, True, why, new.name, current.name, figures)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Challenge:
+    """Fits a challenger on the jobs of a span before the judged ones, and tells how far its copies are from those."""
+
+    sort: str
+    everything: Workload
+    first: int  # of the judged jobs
+    judged: Workload
+
+    def __call__(self, begin: int, progress: Progress) -> Distances:
+        generator = new_generator(self.sort, seed=0)
+        generator.fit(self.everything.between(begin, self.first), progress=progress)
+        return _distances(generator, self.judged)
 
 
 def _distances(generator: WorkloadGenerator, judged: Workload) -> Distances:

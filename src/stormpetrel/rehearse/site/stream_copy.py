@@ -20,7 +20,8 @@ from stormpetrel.errors import StormpetrelError
 from stormpetrel.ingest.events import counts_jobs, ingest_events
 from stormpetrel.ingest.job_event_counts import PREFIX, JobTableEvents
 from stormpetrel.lifecycle.trace_learning import in_order
-from stormpetrel.lifecycle.trace_models import TraceModel, load_trace_model, score_frame, seen_by
+from stormpetrel.lifecycle.trace_models import TraceModel, load_trace_model, seen_by
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.records.event_series import HOUR_S
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident

@@ -15,7 +15,8 @@ import polars as pl
 
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.lifecycle.trace_learning import in_order
-from stormpetrel.lifecycle.trace_models import FAMILY, TraceModel, load_trace_model, score_frame, seen_by
+from stormpetrel.lifecycle.trace_models import FAMILY, TraceModel, load_trace_model, seen_by
+from stormpetrel.lifecycle.window_scoring import score_frame
 from stormpetrel.records.traces import LIVE
 from stormpetrel.records.window_frames import KEPT_MODES, float_lists, windows_of
 from stormpetrel.rehearse.site.injection import Injection

@@ -17,7 +17,7 @@ from stormpetrel.errors import NotThereError, StormpetrelError, UsageError
 from stormpetrel.simulate.submitting import submit_job
 from stormpetrel.sources.scripts.request import Directive, JobRequest, Reading, directive_lines, written_word
 from stormpetrel.sources.scripts.slurm import read_slurm
-from stormpetrel.sources.scripts.slurm_options import PREFIX, deciding, full_name, option_arguments, options_in
+from stormpetrel.sources.scripts.slurm_options import PREFIX, components_of, deciding, full_name, options_in
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def read_request(line: CommandLine) -> JobRequest:
     if line.script:
         reading.columns["script_path"] = name
     lines = text.split("\n")
-    in_script = [word for _, word in option_arguments(reading, directive_lines(lines, PREFIX).early)]
+    in_script = [word for _, word in components_of(reading, directive_lines(lines, PREFIX).early)[0]]
     written = split_line(in_script)
     if written.script:
         raise _error(f"Invalid argument: {written.script[0]}", _WRONG_USAGE)

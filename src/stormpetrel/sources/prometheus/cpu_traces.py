@@ -24,6 +24,7 @@ import numpy as np
 from stormpetrel.config import PrometheusSection
 from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailableError
 from stormpetrel.records.cursor import Cursor
+from stormpetrel.records.trace_coverage import in_shard
 from stormpetrel.records.traces import LIVE, Trace, TraceJob
 from stormpetrel.sources.prometheus.cpu_shares import (
     CPU_COUNTERS,
@@ -139,7 +140,7 @@ class PrometheusTraces:
         self._server.resume = datetime.fromtimestamp(span.start_s if cursor is None else cursor / 1e6, UTC)
 
     def nodes(self, start_s: float, end_s: float) -> dict[str, dict[str, int]]:
-        """The nodes with samples in a span of time: of each the values of its label, and how many samples they stand for."""
+        """The nodes of the shard with samples in a span of time: the values of its label, and how many samples there are."""
         selector = f"{CPU_COUNTERS}{{{self._matchers()}}}"
         counted = f"count_over_time({selector}[{round((end_s - start_s) * 1000)}ms])"
         counts = self._server.instant(f"sum by ({self._settings.node_label}) ({counted})", end_s)
@@ -156,7 +157,7 @@ class PrometheusTraces:
                 f"No series of {CPU_COUNTERS} at {self.name} has the label {self._settings.node_label!r}.",
                 hint="Set prometheus.node_label to the label that names the node.",
             )
-        return dict(sorted(nodes.items()))
+        return {node: nodes[node] for node in sorted(nodes) if in_shard(node, self._settings.shard)}
 
     def counters(self, labels: Sequence[str], start_s: float, end_s: float) -> SampleBlock:
         """The CPU counters of the nodes with these labels in a span of time, as they were stored."""
@@ -171,7 +172,8 @@ class PrometheusTraces:
     def node_metrics(self, start_s: float, end_s: float) -> NodeShares:
         """The other metrics of nodes over a span of time, each as a share; empty, with a note, where the server refuses."""
         try:
-            return read_node_metrics(self._server, self._matchers(), self._settings.node_label, start_s, end_s)
+            shares = read_node_metrics(self._server, self._matchers(), self._settings.node_label, start_s, end_s)
+            return {node: of_node for node, of_node in shares.items() if in_shard(node, self._settings.shard)}
         except (SettingsError, SourceFormatError, SourceUnavailableError) as error:
             self._note(f"memory, pressure, disks and network of nodes were not read: {error.what}")
             return {}

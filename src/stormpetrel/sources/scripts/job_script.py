@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 from stat import S_ISDIR, S_ISFIFO, S_ISREG
 from typing import BinaryIO, Final
@@ -67,7 +68,7 @@ def _parse_beginning(data: bytes, name: str, kind: str | None, arguments: Sequen
     whole_lines = data[:MAX_READ_BYTES].rpartition(b"\n")[0] or data[:MAX_READ_BYTES]
     request = parse_job_script(whole_lines.decode("utf-8", "replace"), name=name, kind=kind, arguments=arguments)
     cut = f"Only the first {MAX_READ_BYTES // 1024**2} MiB of the script was looked at."
-    return JobRequest(request.kind, request.name, request.columns, request.directives, (*request.warnings, cut))
+    return replace(request, warnings=(*request.warnings, cut))
 
 
 def parse_job_script(text: str, *, name: str, kind: str | None = None, arguments: Sequence[str] = ()) -> JobRequest:

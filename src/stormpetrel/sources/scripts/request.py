@@ -66,6 +66,7 @@ class JobRequest:
     columns: dict[str, object]
     directives: tuple[Directive, ...] = ()
     warnings: tuple[str, ...] = ()
+    components: tuple[JobRequest, ...] = ()  # the second and later ones of a heterogeneous job
 
     def as_frame(self, *, user: str | None, submit_time: datetime, cluster: str) -> pl.DataFrame:
         """The job as one row of the job frame, pending and without an id, as if it were submitted at this time (UTC)."""
@@ -102,6 +103,7 @@ class Reading:
     directives: list[Directive] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     unsaid: int = 0
+    others: list[Reading] = field(default_factory=list)  # of a heterogeneous job
 
     def warn(self, sentence: str, line: int | None = None) -> None:
         """Keep a warning for the person; a script full of nonsense gets a count instead of a flood."""
@@ -131,7 +133,8 @@ class Reading:
     def request(self) -> JobRequest:
         """The finished request."""
         more = [f"{self.unsaid} more warnings are not shown."] if self.unsaid else []
-        return JobRequest(self.kind, self.name, self.columns, tuple(self.directives), (*self.warnings, *more))
+        components = tuple(other.request() for other in self.others)
+        return JobRequest(self.kind, self.name, self.columns, tuple(self.directives), (*self.warnings, *more), components)
 
 
 def _place(line: int) -> str:

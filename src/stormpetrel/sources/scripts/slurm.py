@@ -34,8 +34,9 @@ from stormpetrel.sources.scripts.request import (
     written_size,
     written_word,
 )
-from stormpetrel.sources.scripts.slurm_options import PREFIX, Options, deciding, full_name, option_arguments, options_in
+from stormpetrel.sources.scripts.slurm_options import PREFIX, Options, Word, components_of, deciding, full_name, options_in
 
+_MOST_COMPONENTS: Final = 16
 _TEXTS: Final = {"job_name": "job-name", "account": "account", "partition": "partition", "qos": "qos", "work_dir": "chdir"}
 _NOT_COUNTED: Final = frozenset("gpus-per-socket tres-per-task mincpus sockets-per-node extra-node-info".split())
 _TIME: Final = re.compile(r"(?:(\d{1,7})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
@@ -56,18 +57,30 @@ def read_slurm(reading: Reading, lines: list[str], arguments: Sequence[str] = ()
     warn_of_ignored_lines(reading, lines, directives, PREFIX, "Slurm")
     if not directives.early and not arguments:
         reading.warn("no #SBATCH lines: the site's defaults apply")
-    reading.directives.extend(options_in(reading, list(option_arguments(reading, directives.early))))
-    reading.directives.extend(options_in(reading, _first_component(reading, arguments)))
-    _fill(reading, deciding(reading.directives))
+    in_script, before_it = components_of(reading, directives.early), _components_before(arguments)
+    count = max(len(in_script), len(before_it))
+    if count > _MOST_COMPONENTS:
+        reading.warn(f"{count} components: those after the first {_MOST_COMPONENTS} are not looked at.")
+    reading.others += [Reading(reading.kind, reading.name, dict(reading.columns)) for _ in range(1, min(count, _MOST_COMPONENTS))]
+    for number, one in enumerate([reading, *reading.others]):
+        for words in (in_script, before_it):  # those of the command line win
+            if number < len(words):
+                one.directives.extend(options_in(one, words[number]))
+        _fill(one, deciding(one.directives))
+    for other in reading.others:
+        if "job_name" in reading.columns:
+            other.columns.setdefault("job_name", reading.columns["job_name"])
 
 
-def _first_component(reading: Reading, arguments: Sequence[str]) -> list[tuple[int, str]]:
-    """The words of a command line up to the second component of a heterogeneous job."""
-    words = list(arguments)
-    if ":" in words:
-        reading.warn("a heterogeneous job: only its first component is looked at.", COMMAND_LINE)
-        words = words[: words.index(":")]
-    return [(COMMAND_LINE, word) for word in words]
+def _components_before(arguments: Sequence[str]) -> list[list[Word]]:
+    """The words of a command line, a list for each component of a heterogeneous job."""
+    components: list[list[Word]] = [[]]
+    for word in arguments:
+        if word == ":":
+            components.append([])
+        else:
+            components[-1].append((COMMAND_LINE, word))
+    return components
 
 
 def slurm_line(request: JobRequest, column: str, value: object) -> str:

@@ -48,8 +48,9 @@ Option = tuple[str, str | None, str | None]  # as written, full name, value
 Options = dict[str, Directive]  # the option's full name -> the directive that decides it
 
 
-def option_arguments(reading: Reading, lines: Iterable[tuple[int, str]]) -> Iterator[Word]:
-    """The words of the `#SBATCH` lines with their line numbers, up to the second component of a heterogeneous job."""
+def components_of(reading: Reading, lines: Iterable[tuple[int, str]]) -> list[list[Word]]:
+    """The words of the `#SBATCH` lines with their line numbers, a list for each component of a heterogeneous job."""
+    components: list[list[Word]] = [[]]
     for number, line in lines:
         try:
             words = arguments_of(line, as_sbatch=True)
@@ -57,9 +58,10 @@ def option_arguments(reading: Reading, lines: Iterable[tuple[int, str]]) -> Iter
             reading.warn(f"{error}, and sbatch refuses the script: {shown_word(PREFIX + line)}", number)
             continue
         if words and words[0].lower() in _HET_SEPARATORS:
-            reading.warn("a heterogeneous job: only its first component, above this line, is looked at.", number)
-            return
-        yield from ((number, word) for word in words)
+            components.append([])
+            continue
+        components[-1] += [(number, word) for word in words]
+    return components
 
 
 def options_in(reading: Reading, words: list[Word]) -> Iterator[Directive]:

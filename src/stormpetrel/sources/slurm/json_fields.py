@@ -160,8 +160,27 @@ def step_use(steps: list[Record], fields: JsonFields, *, nodes: int | None, samp
         "cpu_time_s": total_s,
         "user_cpu_s": _sum_seconds(spans, "user", "user_cpu_s", fields),
         "system_cpu_s": _sum_seconds(spans, "system", "system_cpu_s", fields),
+        **_gpu_use(steps, fields, nodes=nodes, sampled=sampled),
     }
     return used, marks
+
+
+def _gpu_use(steps: list[Record], fields: JsonFields, *, nodes: int | None, sampled: bool) -> dict[str, float | int | None]:
+    """GPUs and their memory in use at most: all steps side by side, and all their tasks as busy as the busiest one."""
+    used: dict[str, float | int | None] = {}
+    for column, name in (("busy_gpus", "gpuutil"), ("gpu_mem_bytes", "gpumem")):
+        of_steps = []
+        for step in steps:
+            most, latest = (_usage(step, which, "gres", column, fields, name) for which in ("max", "total"))
+            known_use = [most * _tasks(step, nodes)] if most is not None else []
+            known_use += [latest] if latest is not None else []
+            of_steps += [max(known_use)] if known_use else []
+        most_used = sum(of_steps) if of_steps else None
+        known = most_used is not None and (sampled or most_used > 0)
+        used[column] = most_used if known else None
+    if used["busy_gpus"] == 0 and used["gpu_mem_bytes"]:
+        used["busy_gpus"] = None  # of parts of GPUs (MIG) Slurm measures the memory only
+    return used | {"busy_gpus": None if used["busy_gpus"] is None else used["busy_gpus"] / 100.0}
 
 
 def _tasks(step: Record, nodes: int | None) -> int:
@@ -171,10 +190,11 @@ def _tasks(step: Record, nodes: int | None) -> int:
     return tasks or unkept.number("", object_of(step.get("nodes")).get("count")) or nodes or 1
 
 
-def _usage(step: Record, which: str, kind: str, column: str, fields: JsonFields) -> int | None:
-    """One entry of what a step used (TRESUsageInMax, TRESUsageInTot)."""
+def _usage(step: Record, which: str, kind: str, column: str, fields: JsonFields, name: str = "") -> int | None:
+    """One entry of what a step used (TRESUsageInMax, TRESUsageInTot); `name` tells one `gres` from another."""
     entries = fields.list_of(column, object_of(object_of(step.get("tres")).get("requested")).get(which))
-    return next((fields.number(column, entry.get("count")) for entry in entries if entry.get("type") == kind), None)
+    of_kind = (entry for entry in entries if entry.get("type") == kind and (not name or entry.get("name") == name))
+    return next((fields.number(column, entry.get("count")) for entry in of_kind), None)
 
 
 def _sum_seconds(spans: list[Record], name: str, column: str, fields: JsonFields) -> float | None:

@@ -44,7 +44,7 @@ _COMMON: Final = frozenset(
 )  # fmt: skip
 _ACCOUNTING: Final = frozenset(
     {
-        "cancelled_by", "max_rss_bytes", "cpu_time_s", "user_cpu_s", "system_cpu_s",
+        "cancelled_by", "max_rss_bytes", "cpu_time_s", "user_cpu_s", "system_cpu_s", "busy_gpus", "gpu_mem_bytes",
     }
 )  # fmt: skip
 _FAILED_STEP: Final = frozenset({"failed_step", "failed_step_exit_code", "failed_step_exit_signal"})
@@ -184,6 +184,8 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         memory, flagged = requested_mib(required, cpus or req_cpus, nodes or requested.get("node"), fields)
     steps = fields.list_of("max_rss_bytes", job.get("steps"))
     used, doubts = step_use(steps, fields, nodes=nodes, sampled=state in FINISHED and (elapsed or 0) >= SAMPLED_S)
+    if not (allocated.get("gpu") or requested.get("gpu")):
+        used |= {"busy_gpus": None, "gpu_mem_bytes": None}  # 0 of none is no use of any
     marks = {MEMORY_PER_CPU_FLAG} if flagged else set()
     return {
         **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset"), fields),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 WANTED: Final = (
     "JobID,JobIDRaw,Cluster,JobName,WorkDir,Comment,SubmitLine,User,UID,Group,GID,Account,Partition,QOS,Submit,Eligible,Start,End,"
     "Elapsed,ExitCode,DerivedExitCode,Timelimit,ReqCPUS,AllocCPUS,ReqNodes,NNodes,ReqMem,MaxRSS,CPUTimeRAW,TotalCPU,UserCPU,"
-    "SystemCPU,TRESUsageInTot,NTasks,Suspended,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,"
+    "SystemCPU,TRESUsageInTot,TRESUsageInMax,NTasks,Suspended,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,"
     "Restarts,Reservation,WCKey,State"
 ).split(",")
 _FIRST_RUN_DAYS: Final = 30

@@ -81,8 +81,9 @@ _SPECIAL: Final = {
     "state": ("state", "state_raw", "cancelled_by"),
     "exitcode": ("exit_code", "exit_signal", "failed_step", "failed_step_exit_code", "failed_step_exit_signal"),
     "reqmem": ("req_mem_bytes",),
-    # Read by `step_use`: CPU time of steps, whether MaxRSS is of one task, and why a job ran for less than from start to end.
-    "tresusageintot": ("cpu_time_s",),
+    # Read by `step_use`: CPU time and GPUs of steps, whether MaxRSS is of one task, why a job ran for less than its span.
+    "tresusageintot": ("cpu_time_s", "busy_gpus", "gpu_mem_bytes"),
+    "tresusageinmax": ("busy_gpus", "gpu_mem_bytes"),
     "ntasks": (),
     "suspended": (),
 }
@@ -90,7 +91,7 @@ _DERIVED: Final = {
     "reqtres": ("req_gpus", "req_cpus", "req_nodes", "req_mem_bytes"),
     "alloctres": ("gpus", "cpus", "nodes", "mem_bytes"),
     "submitline": ("script_path",),
-    "tresusageintot": ("cpu_time_s",),
+    "tresusageintot": ("cpu_time_s", "busy_gpus", "gpu_mem_bytes"),
 }
 _NEVER_STARTED: Final = ("None assigned", "None", "Unknown", "(null)")
 _EXIT: Final = r"^(\d{1,9}):(\d{1,9})$"

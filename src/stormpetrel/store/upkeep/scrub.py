@@ -15,6 +15,7 @@ from stormpetrel.store.state_tables import (
     actions,
     audit,
     case_answers,
+    digests,
     incident_acts,
     incidents,
     ingests,
@@ -37,7 +38,7 @@ def scrub(state: StateStore, *names: str) -> None:
     """Remove a user under every name given: tokens, opinions and views go, reports and the audit trail lose the name."""
     whole_word = whole_word_of(*names)
     with state.transaction() as connection:
-        for table in (tokens, opinions, views, actions, mails):
+        for table in (tokens, opinions, views, actions, mails, digests):
             connection.execute(sa.delete(table).where(table.c.user.in_(names)))
         _scrub_ingests(connection, whole_word)
         _scrub_views(connection, whole_word)

@@ -80,6 +80,7 @@ def tidy(site: Site) -> int:
         site.predictions.table,
         *_telemetry(site),
         *_of_nodes(site),
+        site.trace_coverage.table,
         *_event_tables(site),
     ):
         before = table.file_count()
@@ -131,6 +132,7 @@ def retain(site: Site, days: int) -> int:
         _keep_where(site.shadow_scores.table, pl.col("time") >= limit, months)
         for table in (*_telemetry(site), *_of_nodes(site)):
             _keep_where(table, (pl.col("trace") != LIVE) | (pl.col("window_start") >= limit), months)
+        _keep_where(site.trace_coverage.table, pl.col("window_start") >= limit, months)
         for table in _event_tables(site):
             if table.spec.partition_by:  # reasons of gaps are few, and go when their gap is filled
                 _keep_where(table, pl.col("bucket_start") >= limit, months)

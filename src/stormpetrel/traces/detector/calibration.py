@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from stormpetrel.records.arrays import Floats
+
+Kinds = npt.NDArray[np.intp]
 
 TAIL: Final = 0.05
 _MOST_KEPT: Final = 2048
@@ -21,6 +24,8 @@ _SHAPES: Final = (0.0, 0.5)  # of the tail: exponential, and one whose variance 
 _PRIOR_SHAPE: Final = 0.1
 _PRIOR_WEIGHT: Final = 20.0  # windows of the tail that the prior shape counts for
 _EXPONENTIAL: Final = 1e-6  # a shape below it
+_FEWEST_OF_KIND: Final = 40  # calm windows; where fewer have been seen for as long, those that were seen for longer count, too
+_FEWEST_IN_TAIL: Final = 50  # calm windows of a kind: fewer do not tell how the highest thin out
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +104,21 @@ def excess_of(surprise: Floats) -> Floats:
 def least_scale_of(surprise: Floats) -> float:
     """A scale below which a tail is not believed."""
     return 0.05 * (float(np.std(surprise)) or 1.0)
+
+
+def rows_of_kind(values: Floats, seen_for: Kinds, number: int) -> Floats:
+    """The values of what has been seen for as long; with what has been seen for longer, where these are few; else all."""
+    known = np.isfinite(values)
+    for rows in (seen_for == number, seen_for >= number):
+        if (rows & known).sum() >= _FEWEST_OF_KIND:
+            return values[rows & known]
+    return values[known]
+
+
+def calibrations_of_kinds(calm: Floats, seen_for: Kinds, kinds: int) -> tuple[Calibration, ...]:
+    """Ranks by how long a thread, job or node has been seen; where few of a kind are in the tail, all kinds together tell it."""
+    of_kinds = [rows_of_kind(calm, seen_for, number) for number in range(kinds)]
+    apart = [values for number in range(kinds) if (values := calm[(seen_for == number) & np.isfinite(calm)]).size]
+    everybody = np.concatenate(apart) if apart else np.zeros(1)
+    tail = Tail.fit(np.concatenate([excess_of(values) for values in apart or [everybody]]), least_scale_of(everybody))
+    return tuple(Calibration.fit(values, tail if len(values) * TAIL < _FEWEST_IN_TAIL else None) for values in of_kinds)

@@ -25,14 +25,15 @@ from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.arrays import Floats
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.detector.calibration import TAIL, Calibration, Tail, excess_of, least_scale_of
+from stormpetrel.traces.detector.calibration import Calibration, calibrations_of_kinds, rows_of_kind
 from stormpetrel.traces.detector.day import HOURS, covers_days, hours_on_days
 from stormpetrel.traces.detector.embedding import EmbeddingRarity
-from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty, time_blocks
+from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty, short_blocks, time_blocks
 from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
 from stormpetrel.traces.detector.recent import RecentNodes, running_units, unit_of
 from stormpetrel.traces.detector.reconstruction import Reconstruction
+from stormpetrel.traces.detector.shared import SharedSurprise
 from stormpetrel.traces.detector.statistics import movement, over_threads, thread_statistics, top_mean
 from stormpetrel.traces.detector.thread_level import ThreadLevel
 
@@ -49,8 +50,6 @@ _TOP_WEIGHT: Final = 0.5  # of the oddest threads beside the node's own features
 _NEW_WEIGHT: Final = 0.1  # of what no calm window has shown, for each unit of its tail beyond the border
 _SEEN_FOR: Final = (1, 3, 6, LOOK_BACK)  # windows of past: what has been seen for longer is known better, and ranked apart
 _KINDS: Final = len(_SEEN_FOR) + 1
-_FEWEST_OF_KIND: Final = 40  # calm windows; where fewer have been seen for as long, those that were seen for longer count, too
-_FEWEST_IN_TAIL: Final = 50  # calm windows of a kind: fewer do not tell how the highest thin out
 _FEWEST_NODES: Final = 24  # calm node windows to learn from
 _TRAIN_AGAIN: Final = "Train it again: stormpetrel traces train"
 
@@ -99,10 +98,11 @@ class Expectation:
     node_spread: Floats  # (groups, columns)
     node_own: Floats  # (groups,) surprise before
     node_unit: Floats  # (groups, 2, 2) median and spread of surprises of late: of node features, of the oddest threads
+    node_shared: Floats  # (groups,) surprise of the other nodes of the moment, as far as it is expected of this one
 
     def take(self, rows: npt.NDArray[np.intp], some: npt.NDArray[np.intp]) -> Expectation:
         """What is expected of some windows and node groups."""
-        of_nodes = (self.node_expected, self.node_spread, self.node_own, self.node_unit)
+        of_nodes = (self.node_expected, self.node_spread, self.node_own, self.node_unit, self.node_shared)
         return Expectation(self.thread_past[rows], self.thread_own[rows], *(values[some] for values in of_nodes))
 
 
@@ -125,6 +125,7 @@ class TraceDetector:
     reconstruction_: Reconstruction
     embedding_: EmbeddingRarity | None  # None where there was no encoder in training
     novelty_: Calibration  # of node windows: how much of what was never seen calm ones show
+    shared_: SharedSurprise
     units_: Floats  # (known for, 2, 2) median and spread of node features and of the oddest threads, among calm windows
     calibrations_: dict[Level, tuple[Calibration, ...]]  # by how long a thread, job or node has been seen
     data_: dict[str, Any]
@@ -167,12 +168,14 @@ class TraceDetector:
         seen_for = _seen_for(layout)
         self.units_ = _units(calm, seen_for["node"])
         self.novelty_ = Calibration.fit(calm.node_new)
+        of_nodes = _together(calm.node_features, calm.node_top, self.units_[seen_for["node"]])
+        self.shared_ = SharedSurprise.fit(of_nodes, layout)
         of_calm: dict[Level, Floats] = {
             "thread": calm.thread,
             "job": top_mean(calm.thread, layout.work, len(layout.work_job), _TOP_SHARE),
-            "node": _together(calm.node_features, calm.node_top, self.units_[seen_for["node"]]) + self._new(calm.node_new),
+            "node": of_nodes - self.shared_.expected(of_nodes, layout) + self._new(calm.node_new),
         }
-        self.calibrations_ = {level: _calibrations(of_calm[level], seen_for[level]) for level in LEVELS}
+        self.calibrations_ = {level: calibrations_of_kinds(of_calm[level], seen_for[level], _KINDS) for level in LEVELS}
         self.data_ = {
             "traces": list(windows.traces),
             "windows": int(layout.counted.sum()),
@@ -206,7 +209,9 @@ class TraceDetector:
         plain = _expectation(self._fitted(), seen)
         now = self.recent(seen, plain)
         known = now.and_then(RecentNodes.none()) if recent is None else recent
-        return replace(plain, node_unit=running_units(self.units_, now, known))
+        unit = running_units(self.units_, now, known)
+        shared = self.shared_.expected(_together(now.surprise[:, 0], now.surprise[:, 1], unit), seen.layout)
+        return replace(plain, node_unit=unit, node_shared=shared)
 
     def surprise(self, seen: Observation, expected: Expectation) -> Surprise:
         """How odd windows are beside what was expected; the windows may be changed ones."""
@@ -215,7 +220,8 @@ class TraceDetector:
         seen_for = _seen_for(layout)
         job = top_mean(thread, layout.work, len(layout.work_job), _TOP_SHARE)
         new = self._new(node_novelty(levels.thread.novelty(seen.statistics), layout))
-        return Surprise(thread, job, _together(features, top, expected.node_unit) + new, features, top, seen_for)
+        node = _together(features, top, expected.node_unit) - expected.node_shared + new
+        return Surprise(thread, job, node, features, top, seen_for)
 
     @property
     def calm_nodes(self) -> int:
@@ -275,6 +281,7 @@ class TraceDetector:
             **levels.node.arrays(),
             **self.reconstruction_.arrays("reconstruction"),
             **self.novelty_.arrays("novelty"),
+            **self.shared_.arrays(),
             **({} if self.embedding_ is None else self.embedding_.arrays("embedding")),
             "units": self.units_,
         }
@@ -318,7 +325,7 @@ class TraceDetector:
             types = record["embedding_types"]
             model.embedding_ = None if types is None else EmbeddingRarity.of_arrays("embedding", arrays, types)
             model.novelty_ = Calibration.of_arrays("novelty", arrays)
-            model.units_ = arrays["units"]
+            model.shared_, model.units_ = SharedSurprise.of_arrays(arrays), arrays["units"]
             model.calibrations_ = {
                 level: tuple(Calibration.of_arrays(f"calibration.{level}.{number}", arrays) for number in range(_KINDS))
                 for level in LEVELS
@@ -347,7 +354,11 @@ class TraceDetector:
             return statistics
         embeddings = self._embedded(windows)
         self.embedding_ = EmbeddingRarity.fit(embeddings, layout.job_type, layout.counted, self.settings.seed)
-        block = time_blocks(layout.start_s, windows.window_s)[0]
+        block, is_apart = time_blocks(layout.start_s, windows.window_s)
+        if not is_apart:
+            block = short_blocks(layout.start_s)
+        if len(np.unique(block)) < 2:  # a single moment: there is no other time to find neighbours in
+            return np.concatenate([statistics, self.embedding_.log_distance(embeddings, layout.job_type)[:, None]], axis=1)
         rarity = self.embedding_.log_distance_across(embeddings, layout.job_type, block)
         return np.concatenate([statistics, rarity[:, None]], axis=1)
 
@@ -406,8 +417,8 @@ def _expectation(levels: Levels, seen: Observation) -> Expectation:
     features = _node_features(thread, seen, past)
     expected = node.expected(features, layout)
     spread = node.spread(node.left(features, expected), layout)
-    unit = np.empty((layout.nodes, 0, 2))  # of late: known when the surprises of all windows are
-    return Expectation(past, own, expected, spread, _node_view(node, features, layout)[1], unit)
+    unit = np.empty((layout.nodes, 0, 2))  # of late, as what is shared: known when the surprises of all windows are
+    return Expectation(past, own, expected, spread, _node_view(node, features, layout)[1], unit, np.zeros(layout.nodes))
 
 
 def _surprise(levels: Levels, seen: Observation, expected: Expectation) -> tuple[Floats, Floats, Floats]:
@@ -432,28 +443,10 @@ def _seen_for(layout: Layout) -> dict[Level, Groups]:
     return {level: np.searchsorted(_SEEN_FOR, values, "right") for level, values in counts.items()}
 
 
-def _rows_of_kind(values: Floats, seen_for: Groups, number: int) -> Floats:
-    """The values of what has been seen for as long; with what has been seen for longer, where these are few; else all."""
-    known = np.isfinite(values)
-    for rows in (seen_for == number, seen_for >= number):
-        if (rows & known).sum() >= _FEWEST_OF_KIND:
-            return values[rows & known]
-    return values[known]
-
-
 def _units(calm: KeptAside, seen_for: Groups) -> Floats:
     """Median and spread of node features and oddest threads, (seen for, 2, 2)."""
     parts = (calm.node_features, calm.node_top)
-    return np.array([[unit_of(_rows_of_kind(values, seen_for, number)) for values in parts] for number in range(_KINDS)])
-
-
-def _calibrations(calm: Floats, seen_for: Groups) -> tuple[Calibration, ...]:
-    """Ranks by how long a thread, job or node has been seen; where few of a kind are in the tail, all kinds together tell it."""
-    kinds = [_rows_of_kind(calm, seen_for, number) for number in range(_KINDS)]
-    apart = [values for number in range(_KINDS) if (values := calm[(seen_for == number) & np.isfinite(calm)]).size]
-    everybody = np.concatenate(apart) if apart else np.zeros(1)
-    tail = Tail.fit(np.concatenate([excess_of(values) for values in apart or [everybody]]), least_scale_of(everybody))
-    return tuple(Calibration.fit(values, tail if len(values) * TAIL < _FEWEST_IN_TAIL else None) for values in kinds)
+    return np.array([[unit_of(rows_of_kind(values, seen_for, number)) for values in parts] for number in range(_KINDS)])
 
 
 def _settings(record: Mapping[str, Any]) -> DetectorSettings:

@@ -1,13 +1,14 @@
 """Kept aside: how odd calm windows look to levels that were learnt from other times, as the windows of the next campaign will be.
 
 statistics, layout -> keep_aside -> KeptAside. Time is cut into blocks, at pauses first; each block is judged by levels that were
-learnt from the others. A window whose past reaches into another block is left out: its past would have been learnt from, would
-look calmer than it is, and the window odder. Where there is too little time for that, ten short blocks are taken as they are.
+learnt from the others, but for the one that its past reaches into. Where too little would be left to learn from, that one teaches
+as well, and a window whose past lies in it is left out: its past would look calmer than it is, and the window odder. Where there
+is too little time even for that, ten short blocks are taken as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,7 @@ Numbers = npt.NDArray[np.intp]
 Features = Callable[[ThreadLevel, Floats], Floats]  # of nodes, by a thread level and the past of threads
 
 _MOMENTS: Final = 3 * LOOK_BACK  # of a block at least: a third of them has a past in the block before
+_SHORT_MOMENTS: Final = LOOK_BACK  # where that makes one block only: no past reaches farther than into the block before
 _MOST_BLOCKS: Final = 8
 _SHORT_BLOCKS: Final = 10
 _NEW_SHARE: Final = 0.0625  # of a node's threads: one that shows what was never seen is enough
@@ -68,25 +70,29 @@ def keep_aside(
         Whether the time of day, and the other nodes of a job, are looked at.
     """
     block, is_apart = time_blocks(layout.node_start_s, window_s)
-    whole = _own_block(layout.node_past, block)
+    left_out = _left_out(block, layout)
+    whole = _not_learnt(layout.node_past, block, left_out)
     if not is_apart or whole.sum() < _FEWEST:
         block, whole = short_blocks(layout.node_start_s), np.ones(layout.nodes, dtype=bool)
+        left_out = {number: {number} for number in np.unique(block).tolist()}
         is_apart = False
     of_thread = np.where(layout.node >= 0, block[np.maximum(layout.node, 0)], -1)
     thread, novelty, node = np.full(len(layout.node), np.nan), np.zeros(len(layout.node)), np.full(layout.nodes, np.nan)
     for kept in np.unique(block):
-        learn = layout.counted & (of_thread != kept)
+        unseen = list(left_out[int(kept)])
+        learn = layout.counted & ~np.isin(of_thread, unseen)
         level = ThreadLevel.fit(statistics, layout, learn if learn.any() else layout.counted, seed, by_hour=by_hour)
         away = level.away(statistics, layout)
         past = level.past(away, layout)
         thread[of_thread == kept] = level.distance.log_distance(level.left(away, past, layout))[of_thread == kept]
         novelty[of_thread == kept] = level.novelty(statistics[of_thread == kept])
         seen = features(level, past)
-        others = block != kept
+        others = ~np.isin(block, unseen)
         nodes = NodeLevel.fit(seen, layout, others if others.any() else ~others, by_hour=by_hour, with_peers=with_peers)
         left = nodes.left(seen, nodes.expected(seen, layout))
         node[block == kept] = nodes.distance.log_distance(left / nodes.spread(left, layout))[block == kept]
-    threads = (_own_block(layout.thread_past, of_thread) if is_apart else np.ones(len(thread), dtype=bool)) & layout.counted
+    apart = _not_learnt(layout.thread_past, of_thread, left_out) if is_apart else np.ones(len(thread), dtype=bool)
+    threads = apart & layout.counted
     usual, node_usual = _usual(thread, layout.thread_past, threads), _usual(node, layout.node_past, whole)
     surprise = _less_own(thread, usual, layout.thread_past, ThreadLevel.own_surprise_of)
     of_node = _less_own(node, node_usual, layout.node_past, NodeLevel.own_surprise_of)
@@ -103,21 +109,30 @@ def node_novelty(novelty: Floats, layout: Layout) -> Floats:
 
 
 def time_blocks(start_s: Floats, window_s: float) -> tuple[Numbers, bool]:
-    """The block of time that each start lies in, none shorter than three pasts, and whether there are two or more.
+    """The block of time that each start lies in, and whether there are two or more.
 
-    Blocks begin at pauses, over which no past reaches, and long spans between them are cut.
+    Blocks begin at pauses, over which no past reaches, and long spans between them are cut into blocks of three pasts or more; a
+    single span that is too short for that into blocks of one past or more.
     """
+    block, blocks = _blocks(start_s, window_s, _MOMENTS)
+    if blocks < 2:
+        block, blocks = _blocks(start_s, window_s, _SHORT_MOMENTS)
+    return block, blocks > 1
+
+
+def _blocks(start_s: Floats, window_s: float, fewest: int) -> tuple[Numbers, int]:
+    """Blocks of so many moments at least, and how many there are."""
     moments, place = np.unique(start_s, return_inverse=True)
     span = np.concatenate([[0], np.cumsum(is_after_a_pause(moments, window_s))]) if moments.size else moments
     block, blocks = np.zeros(moments.size, dtype=np.intp), 0
     for number in np.unique(span):
         rows = np.flatnonzero(span == number)
-        pieces = max(1, rows.size // _MOMENTS)
+        pieces = max(1, rows.size // fewest)
         block[rows] = blocks + np.arange(rows.size) * pieces // rows.size
         blocks += pieces
     if blocks > _MOST_BLOCKS:
         block, blocks = block * _MOST_BLOCKS // blocks, _MOST_BLOCKS
-    return block[place.ravel()], blocks > 1
+    return block[place.ravel()], blocks
 
 
 def short_blocks(start_s: Floats) -> Numbers:
@@ -126,10 +141,28 @@ def short_blocks(start_s: Floats) -> Numbers:
     return np.asarray(place.ravel() * min(_SHORT_BLOCKS, moments.size) // max(1, moments.size))
 
 
-def _own_block(past: Past, block: Numbers) -> Mask:
-    """Which rows have no past, or one in their own block only."""
-    inside = (past.rows < 0) | (block[np.maximum(past.rows, 0)] == block[:, None])
-    return np.asarray(inside.all(axis=1))
+def _left_out(block: Numbers, layout: Layout) -> dict[int, set[int]]:
+    """For each block, the blocks that nothing is learnt from to judge it: itself, and those that its past reaches into.
+
+    Where that leaves too little to learn from, itself alone.
+    """
+    reached = block[np.maximum(layout.node_past.rows, 0)]
+    blocks = {}
+    for number in np.unique(block).tolist():
+        rows = block == number
+        seen = {number, *reached[rows][layout.node_past.rows[rows] >= 0].tolist()}
+        blocks[number] = seen if (~np.isin(block, list(seen))).sum() >= _FEWEST else {number}
+    return blocks
+
+
+def _not_learnt(past: Past, block: Numbers, left_out: Mapping[int, set[int]]) -> Mask:
+    """Which rows have no past, or one in blocks only that nothing was learnt from to judge them."""
+    reached = block[np.maximum(past.rows, 0)]
+    apart = np.zeros(len(block), dtype=bool)
+    for number, unseen in left_out.items():
+        rows = block == number
+        apart[rows] = ((past.rows[rows] < 0) | np.isin(reached[rows], list(unseen))).all(axis=1)
+    return apart
 
 
 def _usual(distance: Floats, past: Past, rows: Mask) -> Floats:

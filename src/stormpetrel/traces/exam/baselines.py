@@ -31,6 +31,9 @@ _MOST_LEARNT: Final = 6_000
 _NEIGHBOURS: Final = 5
 _CLUSTERS: Final = 20
 _ROUNDS: Final = 15
+_LAYERS: Final = (64, 32, 64)  # of the autoencoder
+_EPOCHS: Final = 50
+_FEWEST_TO_STOP: Final = 200  # windows, of which a tenth tells when to stop
 _FLOOR: Final = 1e-2  # under each variance
 _AT_ONCE: Final = 2_048
 
@@ -69,9 +72,10 @@ def fitted_baselines(train: WindowsOfNodes, seed: int, names: Collection[str] | 
         "knn": lambda: _knn(rates, rng),
         "kmeans": lambda: _kmeans(rates, np.random.default_rng([seed, 3])),
         "iforest": lambda: _isolation_forest(statistics, seed),
+        "autoencoder": lambda: _autoencoder(rates, seed),
     }
     if find_spec("sklearn") is None:
-        del fits["iforest"]
+        del fits["iforest"], fits["autoencoder"]
     return [fit() for name, fit in fits.items() if names is None or name in names]
 
 
@@ -185,3 +189,26 @@ def _isolation_forest(statistics: Floats, seed: int) -> Baseline:
 
     forest = IsolationForest(n_estimators=100, random_state=seed).fit(statistics)
     return Baseline("iforest", lambda windows: -np.asarray(forest.score_samples(windows.statistics[:, _COLUMNS])))
+
+
+def _autoencoder(rates: Rates, seed: int) -> Baseline:
+    """AutoEncoder of the benchmark literature: the error of a small network that gives standardised windows back."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPRegressor
+
+    calm = _flat(rates)
+    mean, spread = calm.mean(axis=0), calm.std(axis=0) + 1e-3
+    network = MLPRegressor(
+        hidden_layer_sizes=_LAYERS, max_iter=_EPOCHS, early_stopping=len(calm) >= _FEWEST_TO_STOP, random_state=seed
+    )
+    with warnings.catch_warnings():  # it stops after so many epochs, converged or not
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        network.fit((calm - mean) / spread, (calm - mean) / spread)
+
+    def score(windows: WindowsOfNodes) -> Floats:
+        scaled = (_flat(windows.rates) - mean) / spread
+        return np.asarray(((network.predict(scaled) - scaled) ** 2).mean(axis=1), dtype=np.float64)
+
+    return Baseline("autoencoder", score)

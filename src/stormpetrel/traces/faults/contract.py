@@ -39,12 +39,17 @@ class Fault:
 
 
 def inject(fault: Fault, windows: npt.NDArray[np.floating[Any]], severity: Severity, seed: int) -> Floats:
-    """The windows (T, threads, 4) of one node with the fault in them; UsageError where the fault returns anything else.
+    """The windows (T, threads, 4) of one node with the fault in them; UsageError where it raises or returns anything else.
 
     The fault works on a copy; shares that are a rounding error below zero are set to zero and the four sum to one again.
     """
     before = np.array(windows, dtype=np.float64)
-    after = np.asarray(fault.function(before, severity, seed))
+    try:
+        after = np.asarray(fault.function(before, severity, seed))
+    except Exception as error:  # whatever the function of others raises
+        raise _wrong(
+            fault, f"raised {type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0][:200]}"
+        ) from error
     if after.shape != windows.shape:
         raise _wrong(fault, f"returned shape {after.shape} for {windows.shape}")
     if after.dtype.kind not in "fiu":
@@ -78,13 +83,13 @@ def load_fault(reference: str) -> Fault:
 
 
 def load_faults(references: Sequence[str], known: Sequence[Fault]) -> list[Fault]:
-    """The known faults and those that references name; UsageError where two have the same name."""
-    faults = {fault.name: fault for fault in known}
+    """The known faults, and those named here in place of known ones of the same name; UsageError for two of one name."""
+    named: dict[str, Fault] = {}
     for fault in map(load_fault, references):
-        if fault.name in faults:
+        if fault.name in named:
             raise UsageError(f"There are two faults named {fault.name!r}.", hint="Give one of the functions another name.")
-        faults[fault.name] = fault
-    return list(faults.values())
+        named[fault.name] = fault
+    return list(({fault.name: fault for fault in known} | named).values())
 
 
 def _imported(name: str) -> ModuleType:

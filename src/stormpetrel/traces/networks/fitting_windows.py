@@ -18,6 +18,7 @@ from stormpetrel.records.windows import Windows
 from stormpetrel.traces.networks.architecture import AutoencoderSettings
 
 if TYPE_CHECKING:
+    from stormpetrel.traces.networks.device_scorer import DeviceScorer
     from stormpetrel.traces.networks.runtime import TraceScorer
 
 _SAME_STEP: Final = 0.01  # steps that differ by less are the same
@@ -26,7 +27,7 @@ _SAME_STEP: Final = 0.01  # steps that differ by less are the same
 class FittingScorer:
     """A scorer for windows of any length and step: they are fitted to what the encoder sees, and its answers back to them."""
 
-    def __init__(self, scorer: TraceScorer, step_s: float) -> None:
+    def __init__(self, scorer: TraceScorer | DeviceScorer, step_s: float) -> None:
         self._scorer, self._step_s = scorer, step_s
 
     @property

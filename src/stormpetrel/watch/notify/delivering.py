@@ -34,6 +34,7 @@ class Delivering:
         now = self._site.now()
         step = self._outbox.step(now)
         self._metrics.note_outbox(step, now)
+        self._metrics.note_incidents(self._site.incidents.list(is_open=True))
         for route, problem in step.problems.items():
             if self._problems.get(route) != problem:
                 self._log.warning("message problem", route=route, what=problem)

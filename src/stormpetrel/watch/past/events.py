@@ -150,7 +150,7 @@ class _Trainings:
             return
         self._progress(f"{now:%Y-%m-%d}, training")
         try:
-            used = fit_event_model(self._counts.site, self._counts.known_at(now))
+            used = fit_event_model(self._counts.site.settings.events, self._counts.known_at(now))
         except ModelError:
             self._next_look = now + _AFTER_FAILURE
             return

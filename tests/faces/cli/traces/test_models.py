@@ -248,7 +248,7 @@ def test_faults_of_others_are_judged_and_every_score_is_written(exam_folder, tmp
     cell = answer["faults"]["everything_stops"]["severe"]
     assert set(cell) == {
         "detector", "iowait", "pca", "pca_statistics", "mahalanobis", "node_mahalanobis", "iforest", "ecod", "knn", "kmeans",
-        "ceiling",
+        "autoencoder", "ceiling",
     }  # fmt: skip
     assert cell["detector"]["roc_auc"] > 0.95 and cell["ceiling"]["recall"] > 0.9
     assert answer["fault_summary"]["windows"]["calm"] == 40 and answer["model"] == {}

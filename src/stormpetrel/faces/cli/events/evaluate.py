@@ -10,7 +10,8 @@ from rich.console import Console
 
 from stormpetrel.answers.schemas.events import EventStudy, EventStudyQuestion
 from stormpetrel.answers.studies.event_study import study_events
-from stormpetrel.faces.cli.options import Json, Plot, Workers
+from stormpetrel.faces.cli.heavy_work import engine_of
+from stormpetrel.faces.cli.options import EngineName, Json, KeepResults, Plot, Workers
 from stormpetrel.faces.cli.output import emit, plain, show_table
 from stormpetrel.faces.cli.progress import share_spinner
 from stormpetrel.faces.report.blocks import Drawing, Section
@@ -49,6 +50,7 @@ Hours = Annotated[int, typer.Option("--hours", min=1, max=100_000, help="Length 
 
 
 def evaluate(
+    context: typer.Context,
     paths: Paths = None,
     format_name: Format = None,
     zone: Zone = "UTC",
@@ -57,7 +59,9 @@ def evaluate(
     models: Models = "",
     seeds: Seeds = 10,
     hours: Hours = 4368,
-    workers: Workers = 2,
+    workers: Workers = None,
+    engine: EngineName = None,
+    keep: KeepResults = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -71,10 +75,10 @@ def evaluate(
         models=[name.strip() for name in models.split(",") if name.strip()],
         seeds=seeds,
         hours=hours,
-        workers=workers,
+        keep=keep,
     )
     with share_spinner(quiet=as_json) as progress:
-        study = study_events(question, progress=progress)
+        study = study_events(question, progress=progress, engine=engine_of(context, engine, workers, default=2))
     emit(
         study.model_dump(mode="json"),
         lambda out: _print_study(out, study),

@@ -102,6 +102,12 @@ def _print_check(out: Console, answer: ScriptAnswer, *, log_odds: bool) -> None:
         _print_verdict(out, answer.verdict, log_odds=log_odds)
     for note in answer.notes:
         out.print(f"  {plain(note)}")
+    if answer.components:
+        out.print()
+    for one in answer.components:
+        risk = f", {percent(one.risk)} of such jobs fail" if one.risk is not None else ""
+        cannot = ", CANNOT RUN as it stands" if one.can_run is False else ""
+        out.print(f"Component {one.number}: {_request_text(one.request)}{risk}{cannot}")
     _print_outlook(out, answer.needs, answer.wait)
     _print_advice(out, answer.advice)
     if not answer.advice:

@@ -38,11 +38,28 @@ from stormpetrel.answers.studies.job_evaluation import (
     evaluate_waits,
     table_line,
 )
+from stormpetrel.answers.studies.many_logs import LogReading, evaluate_logs
+from stormpetrel.config import JobsSection
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input
-from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
+from stormpetrel.faces.cli.heavy_work import engine_of
+from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input, with_states
+from stormpetrel.faces.cli.options import (
+    Drop,
+    EngineName,
+    Failed,
+    Fields,
+    Format,
+    Json,
+    KeepResults,
+    Plot,
+    Seed,
+    SinceDay,
+    Workers,
+)
 from stormpetrel.faces.cli.output import emit, plain
-from stormpetrel.faces.cli.progress import step_spinner
+from stormpetrel.faces.cli.progress import share_spinner, step_spinner
+from stormpetrel.faces.cli.site import parse_day
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.page import write_figures
 from stormpetrel.figures.quality import (
@@ -56,6 +73,7 @@ from stormpetrel.figures.quality import (
 )
 from stormpetrel.jobs.evaluation import MODEL, Evaluation, MomentResult, split_quality
 from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.needs.past_use import RESOURCES
 from stormpetrel.jobs.prior.first_days import STARTS
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne
 from stormpetrel.private_files import writing_private
@@ -63,7 +81,6 @@ from stormpetrel.records.spreadsheet import without_formulas
 
 _SAMPLE: Final = 2000
 _FORECASTERS: Final = {"user_rate": "user's rate so far", "prior": "prior", "blend": "prior and own", "own": "own alone"}
-RESOURCES: Final = ("memory", "time", "cpus")
 _LABELS: Final = {
     "request": "users' requests",
     "max_of_last": "max of last × 1.2",
@@ -99,7 +116,7 @@ def evaluate(
         float | None, typer.Option("--flags-per-day", min=0, help="Budget of flags a day; 0: as many as usual.")
     ] = None,
     needs: Annotated[
-        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time or cpus.")
+        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time, cpus, gpus or gpu_memory.")
     ] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
@@ -108,9 +125,12 @@ def evaluate(
     new_site: Annotated[
         bool, typer.Option("--first-days", help="Evaluate a new site's first days instead: the prior on logs it has not seen.")
     ] = False,
+    each: Annotated[bool, typer.Option("--each", help="Judge each file by itself, not all as one log.")] = False,
+    keep: KeepResults = None,
     starts: Annotated[int, typer.Option("--starts", min=1, help="With --first-days: starting days drawn of each log.")] = STARTS,
     seed: Seed = 0,
-    workers: Workers = 1,
+    workers: Workers = None,
+    engine: EngineName = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -121,31 +141,65 @@ def evaluate(
     if recalibrate and protocol == "seed":
         raise UsageError("The published protocol has no order of time to recalibrate in.", hint="Use --protocol time or rolling.")
     check_options(needs, rows, wait=wait, protocol=protocol)
+    question = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed}
+    question |= {"recalibrate": recalibrate, "missed_cost": missed_cost, "flags_per_day": flags_per_day}
+    if each or keep is not None:
+        if not (each and files) or protocol == "seed" or needs is not None or wait or new_site or plot is not None:
+            raise UsageError(
+                "--each and --keep are about the forecasts of several logs.", hint="Name them: jobs evaluate --each FILE…"
+            )
+        names = tuple(name.strip() for name in fields.split(",")) if fields else None
+        first = parse_day(since, "--since") if since else None
+        reading = LogReading(with_states(JobsSection(), failed, drop), format_name, names, first)
+        _evaluate_each(files, at, question, reading, keep, engine_of(context, engine, workers), as_json=as_json)
+        return
     if new_site:
-        read = partial(read_input, context.obj, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since)
+        read = partial(read_input, context, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since)
         inputs = {Path(file).name: read([file], quiet=as_json) for file in files or ()} or {"site": read(None, quiet=as_json)}
-        _evaluate_first_days(inputs, seed, starts, as_json=as_json)
+        _evaluate_first_days(inputs, seed, starts, engine_of(context, engine, workers), as_json=as_json)
         return
     data = read_input(
-        context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
+        context, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
     if needs is not None:
-        question = {"resource": needs, "protocol": protocol, "seed": seed}
-        show_needs(data, NeedsQuestion.model_validate(question), rows, as_json=as_json)
+        about = {"resource": needs, "protocol": protocol, "seed": seed}
+        show_needs(data, NeedsQuestion.model_validate(about), rows, as_json=as_json)
     elif wait:
         show_waits(data, WaitQuestion.model_validate({"protocol": protocol, "seed": seed}), as_json=as_json)
     elif protocol == "seed":
-        _evaluate_published(data, seed, workers, plot, as_json=as_json)
+        _evaluate_published(data, seed, engine_of(context, engine, workers), plot, as_json=as_json)
     else:
-        options = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed, "workers": workers}
-        options |= {"recalibrate": recalibrate, "missed_cost": missed_cost, "flags_per_day": flags_per_day}
-        _evaluate_outcomes(data, at, options, plot, as_json=as_json)
+        _evaluate_outcomes(data, at, question, plot, engine_of(context, engine, workers), as_json=as_json)
 
 
-def _evaluate_outcomes(data: JobInput, at: str, options: dict[str, object], plot: Path | None, *, as_json: bool) -> None:
+def _evaluate_each(
+    files: Sequence[str],
+    at: str,
+    options: dict[str, object],
+    reading: LogReading,
+    keep: Path | None,
+    engine: Engine,
+    *,
+    as_json: bool,
+) -> None:
+    question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **options})
+    with share_spinner(quiet=as_json) as progress:
+        answers = evaluate_logs([Path(file) for file in files], question, reading, engine=engine, keep=keep, progress=progress)
+
+    def text(out: Console) -> None:
+        for name, answer in answers.items():
+            out.print(f"\n{plain(name)}")
+            _print_evaluation(out, answer)
+
+    emit({name: _without_unasked(answer, refit=question.refit) for name, answer in answers.items()}, text, as_json=as_json)
+
+
+def _evaluate_outcomes(
+    data: JobInput, at: str, options: dict[str, object], plot: Path | None, engine: Engine, *, as_json: bool
+) -> None:
     question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **options})
     with step_spinner(quiet=as_json) as progress:
-        answer, evaluation = evaluate_forecasts(data, question, progress=progress)
+        answer, evaluation = evaluate_forecasts(data, question, progress=progress, engine=engine)
 
     def text(out: Console) -> None:
         _print_evaluation(out, answer)
@@ -172,9 +226,9 @@ def _without_unasked(answer: JobEvaluation, *, refit: bool) -> dict[str, Any]:
     return content
 
 
-def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
+def _evaluate_published(data: JobInput, seed: int, engine: Engine, plot: Path | None, *, as_json: bool) -> None:
     with step_spinner(quiet=as_json) as progress:
-        answer, tables = evaluate_published(data, seed=seed, workers=workers, progress=progress)
+        answer, tables = evaluate_published(data, seed=seed, engine=engine, progress=progress)
     emit(
         answer,
         lambda out: _print_published(out, answer),
@@ -184,9 +238,9 @@ def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | No
     )
 
 
-def _evaluate_first_days(inputs: dict[str, JobInput], seed: int, starts: int, *, as_json: bool) -> None:
+def _evaluate_first_days(inputs: dict[str, JobInput], seed: int, starts: int, engine: Engine, *, as_json: bool) -> None:
     with step_spinner(quiet=as_json) as progress:
-        answer = evaluate_first_days(inputs, seed=seed, starts=starts, progress=progress)
+        answer = evaluate_first_days(inputs, seed=seed, starts=starts, progress=progress, engine=engine)
     emit(answer, lambda out: _print_first_days(out, answer), as_json=as_json)
 
 

@@ -12,10 +12,10 @@ from rich.console import Console
 from stormpetrel.answers.schemas.job_studies import FeatureStudy, ProfileQuestion, ProfileStudy, TrendStudy, WasteStudy
 from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.answers.studies.job_studies import feature_study, policy_replay, profile_study, trend_study, waste_study
-from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.heavy_work import engine_of
 from stormpetrel.faces.cli.jobs.input import Files, read_input
-from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, Plot, SinceDay, Workers
+from stormpetrel.faces.cli.options import Drop, EngineName, Failed, Fields, Format, Json, Plot, SinceDay, Workers
 from stormpetrel.faces.cli.output import draw_page, emit, plain, show_table
 from stormpetrel.faces.cli.progress import step_spinner
 from stormpetrel.faces.report import job_tables as tables
@@ -108,7 +108,8 @@ def features(
     failed: Failed = None,
     drop: Drop = None,
     since: SinceDay = None,
-    workers: Workers = 1,
+    workers: Workers = None,
+    engine: EngineName = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -118,7 +119,7 @@ def features(
     )
     with step_spinner(quiet=as_json) as step:
         step("history and features")
-        study = feature_study(data, at, progress=step, engine=Engine(workers))
+        study = feature_study(data, at, progress=step, engine=engine_of(context, engine, workers))
     emit(
         study,
         lambda out: _print_features(out, data, study),

@@ -14,8 +14,9 @@ from stormpetrel.answers.workload.input import GeneratorMaker, synthetic_workloa
 from stormpetrel.answers.workload.quality import compare_workloads, evaluate_generator, evaluate_log
 from stormpetrel.config import JobsSection
 from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.heavy_work import engine_of
 from stormpetrel.faces.cli.jobs.input import with_states
-from stormpetrel.faces.cli.options import Drop, Failed, Fields, Json, Seed, SinceDay, Workers
+from stormpetrel.faces.cli.options import Drop, EngineName, Failed, Fields, Json, Seed, SinceDay, Workers
 from stormpetrel.faces.cli.output import emit, plain, show_table
 from stormpetrel.faces.cli.progress import ReportShare, share_bar
 from stormpetrel.faces.cli.synth.input import Device, Epochs, Files, Format, ModelName, Skip, read_workload
@@ -169,7 +170,8 @@ def evaluate(
     skip: Skip = 0,
     epochs: Epochs = None,
     device: Device = None,
-    workers: Workers = 1,
+    workers: Workers = None,
+    engine: EngineName = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a synthetic log against a real one, or a generator on odd and even weeks of a log."""
@@ -184,7 +186,9 @@ def evaluate(
             evaluation, workloads = evaluate_log(source, synthetic, unseen, training, progress)
         else:
             make = GeneratorMaker(model, epochs, device)
-            evaluation, workloads = evaluate_generator(source, model, make, seeds, training, progress, workers=workers)
+            evaluation, workloads = evaluate_generator(
+                source, model, make, seeds, training, progress, engine=engine_of(context, engine, workers)
+            )
         if page:
             progress(1.0, "drawing")
             _draw_evaluation(page, evaluation, workloads())

@@ -14,8 +14,11 @@ from rich.console import Console
 from stormpetrel.answers.schemas.workload import WorkloadSample
 from stormpetrel.answers.workload.recorded_site import ALONGSIDE, Alongside, record_whole_site, write_plain_folder
 from stormpetrel.answers.workload.sample import SamplePlan, sized_machine, write_jobs
+from stormpetrel.answers.workload.shards import write_shards
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.options import Json, Seed
+from stormpetrel.faces.cli.heavy_work import engine_of
+from stormpetrel.faces.cli.options import EngineName, Json, Seed, Workers
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import share_bar
 from stormpetrel.faces.cli.site import open_site, parse_day
@@ -87,11 +90,23 @@ def sample(
     trace_nodes: Annotated[
         int | None, typer.Option("--trace-nodes", min=1, help="Nodes of the traces; at most 4 if left out.", show_default=False)
     ] = None,
+    parts: Annotated[
+        int | None,
+        typer.Option(
+            "--parts",
+            min=1,
+            max=100_000,
+            help="So many Parquet files in -o DIR, each a span of time that a worker makes; needs --days and --start.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Seed = 0,
+    workers: Workers = None,
+    engine: EngineName = None,
     as_json: Json = False,
 ) -> None:
     """Generate new jobs like those a model was fitted on; user, group and account names are new."""
-    kind = format_of(target, form)
+    kind = format_of(target, form) if parts is None else "parquet"
     if target is None and kind != "csv":
         raise UsageError(f"Only CSV is printed, not {kind}.", hint="Add -o FILE.")
     if as_json and target is None:
@@ -104,6 +119,10 @@ def sample(
         users=users, gpu_jobs=gpu_jobs, group=group, later_years=years_on,
     )  # fmt: skip
     generator = _generator(context, model)
+    if parts is not None:
+        _refuse_with_parts(target, form, schedule=schedule, extras=extra_kinds)
+        _write_parts(generator, wanted, parts, Path(target or ""), engine_of(context, engine, workers), as_json=as_json)
+        return
     plan = SamplePlan(target or "", kind, schedule and kind not in FOLDERS, cores, gpus)
     with share_bar(quiet=as_json or target is None) as progress:
         write: Write = _print_frames if target is None else _file_writer(Path(target), kind)
@@ -163,6 +182,19 @@ def _file_writer(target: Path, kind: str) -> Write:
         return {}
 
     return write
+
+
+def _refuse_with_parts(target: str | None, form: str | None, *, schedule: bool, extras: frozenset[str]) -> None:
+    if target is None or form not in (None, "parquet") or schedule or extras:
+        raise UsageError("--parts writes Parquet files into a folder, without --schedule and --with.", hint="Name it: -o DIR")
+
+
+def _write_parts(
+    generator: WorkloadGenerator, wanted: Wanted, parts: int, folder: Path, engine: Engine, *, as_json: bool
+) -> None:
+    with share_bar(quiet=as_json) as progress:
+        receipt = write_shards(generator, wanted, parts, folder, engine, progress=progress)
+    emit(receipt.model_dump(mode="json"), lambda out: _print_sample(out, receipt), as_json=as_json)
 
 
 def _print_frames(frames: Frames) -> Mapping[str, Any]:

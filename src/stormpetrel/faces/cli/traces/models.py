@@ -20,7 +20,8 @@ from stormpetrel.answers.schemas.traces import RegionLine, ScoringReceipt, Trace
 from stormpetrel.answers.site.registry import train_traces
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.options import Json, Plot, Seed, SinceTime, UntilTime
+from stormpetrel.faces.cli.heavy_work import engine_of
+from stormpetrel.faces.cli.options import EngineName, Json, Plot, Seed, SinceTime, UntilTime, Workers
 from stormpetrel.faces.cli.output import draw_page, emit, plain, show_table
 from stormpetrel.faces.cli.progress import share_spinner
 from stormpetrel.faces.cli.site import open_site, parse_site_time
@@ -78,13 +79,21 @@ def _print_training(out: Console, entry: TrainedModel) -> None:
         out.print("No Bad IO window is known, so that `traces diagnose` has nothing to measure from.")
 
 
-def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
+def score(
+    context: typer.Context,
+    top: Top = 10,
+    device: Device = "auto",
+    workers: Workers = None,
+    engine: EngineName = None,
+    as_json: Json = False,
+) -> None:
     """Score the windows that the current model has not scored, and name the most abnormal nodes, threads and jobs.
 
     A site that has trained no model scores with the shipped encoder, which knows simulated jobs only.
     """
     with open_site(context, to_write=True) as site, share_spinner(quiet=as_json) as progress:
-        receipt = score_traces(site, LOCAL, top=top, progress=progress)
+        where = engine_of(context, engine, workers)
+        receipt = score_traces(site, LOCAL, top=top, device=device, progress=progress, engine=where)
     emit(receipt, lambda out: _print_scores(out, receipt), as_json=as_json)
 
 

@@ -35,7 +35,8 @@ from stormpetrel.answers.studies.trace_study import (
 )
 from stormpetrel.engine import Progress
 from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.faces.cli.options import Json, Plot, Seed, Workers
+from stormpetrel.faces.cli.heavy_work import engine_of
+from stormpetrel.faces.cli.options import EngineName, Json, Plot, Seed, Workers
 from stormpetrel.faces.cli.output import emit, plain, show_table
 from stormpetrel.faces.cli.progress import share_spinner
 from stormpetrel.faces.cli.traces.input import (
@@ -90,6 +91,7 @@ FaultCells = dict[str, dict[str, dict[str, FaultFigures]]]
 
 
 def evaluate(
+    context: typer.Context,
     paths: Paths = None,
     simulated: Simulated = False,
     nodes: Nodes = 5,
@@ -111,7 +113,8 @@ def evaluate(
     device: Device = "auto",
     epochs: Epochs = None,
     seed: Seed = 0,
-    workers: Workers = 1,
+    workers: Workers = None,
+    engine: EngineName = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -121,7 +124,7 @@ def evaluate(
     with share_spinner(quiet=as_json) as progress:
         progress(0.0, "simulating campaigns" if simulated else "reading campaigns")
         traces = read_traces(paths, simulated=simulated, nodes=nodes, threads=threads, minutes=minutes, seed=seed)
-        plan = StudyPlan(kinds, models, device, autoencoder_settings(epochs, seed), workers)
+        plan = StudyPlan(kinds, models, device, autoencoder_settings(epochs, seed), engine_of(context, engine, workers))
         split = split_traces(traces, Cut(window_s, stride_s))
         exam = _exam(split, chosen, scores, seed, progress, required=bool(faults or scores)) if chosen else None
         with _folder(keep) as folder:

@@ -14,6 +14,7 @@ from stormpetrel.faces.dashboard.pages import (
     generator,
     health,
     jobs,
+    me,
     model,
     nodes,
     now,
@@ -24,6 +25,6 @@ from stormpetrel.faces.dashboard.pages import (
 )
 
 PAGES: Final[tuple[DashboardPage, ...]] = (
-    now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, cluster.PAGE, capacity.PAGE,
+    now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, me.PAGE, nodes.PAGE, cluster.PAGE, capacity.PAGE,
     generator.PAGE, model.PAGE, actions.PAGE, health.PAGE, cases.PAGE, rehearsal.PAGE,
 )  # fmt: skip
