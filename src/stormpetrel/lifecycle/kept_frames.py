@@ -53,7 +53,7 @@ def write_arrays(site: Site, name: str, identity: Mapping[str, Any], arrays: Map
 def read_frames(site: Site, name: str, identity: Mapping[str, Any]) -> dict[str, pl.DataFrame] | None:
     """The frames that were kept under a name; None where there are none, or damaged ones, or of another identity."""
     arrays = read_arrays(site, name, identity)
-    return arrays and {part: pl.read_ipc(io.BytesIO(array.tobytes())) for part, array in arrays.items()}
+    return None if arrays is None else {part: pl.read_ipc(io.BytesIO(array.tobytes())) for part, array in arrays.items()}
 
 
 def read_arrays(site: Site, name: str, identity: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:

@@ -20,7 +20,7 @@ import polars as pl
 
 from stormpetrel.jobs import entities, history, keys, outcomes
 from stormpetrel.jobs.advice import outlook_past
-from stormpetrel.jobs.advice.outlook_past import OutlookPast, requests_told, stand_ins_of
+from stormpetrel.jobs.advice.outlook_past import OutlookPast, filled_requests, stand_ins_of
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.needs import features, past_use
 from stormpetrel.jobs.predictor import known_by
@@ -53,19 +53,19 @@ class _Record:
 
     cut: datetime
     first: datetime
-    told: dict[str, bool]
+    filled: dict[str, bool]
     files: Digests
 
     def to_array(self) -> np.typing.NDArray[np.uint8]:
-        values = {"cut": self.cut.isoformat(), "first": self.first.isoformat(), "told": self.told, "files": self.files}
+        values = {"cut": self.cut.isoformat(), "first": self.first.isoformat(), "filled": self.filled, "files": self.files}
         return np.frombuffer(json.dumps(values).encode(), np.uint8)
 
     @classmethod
     def of(cls, array: np.typing.NDArray[np.uint8]) -> _Record:
         values = json.loads(array.tobytes())
         files = {str(name): (int(rows), int(number)) for name, (rows, number) in values["files"].items()}
-        told = {name: bool(values["told"][name]) for name in keys.SIZE_COLUMNS}
-        return cls(datetime.fromisoformat(values["cut"]), datetime.fromisoformat(values["first"]), told, files)
+        filled = {name: bool(values["filled"][name]) for name in keys.SIZE_COLUMNS}
+        return cls(datetime.fromisoformat(values["cut"]), datetime.fromisoformat(values["first"]), filled, files)
 
 
 def site_past(
@@ -85,8 +85,8 @@ def _site_past(site: Site, resources: Collection[str], follow_from: float, *, no
     if known is not None:
         record, arrays = known
         rest = _rest(site, files, record.first, cut, now)
-        stand_in = _stand_in(record.told, rest)
-        if stand_in == stand_ins_of(record.told):
+        stand_in = _stand_in(record.filled, rest)
+        if stand_in == stand_ins_of(record.filled):
             past = OutlookPast(resources, follow_from, stand_in)
             try:
                 past.restore(arrays)
@@ -103,20 +103,20 @@ def _site_past(site: Site, resources: Collection[str], follow_from: float, *, no
     first: datetime = submitted[1]
     rows = before.filter(pl.col("submit_time") >= first).select(COLUMNS).collect()
     rest = _rest(site, files, first, cut, now)
-    told = requests_told(rows)
-    past = OutlookPast(resources, follow_from, _stand_in(told, rest))
+    filled = filled_requests(rows)
+    past = OutlookPast(resources, follow_from, _stand_in(filled, rest))
     past.advance(known_by(rows, now), since=-np.inf, until=cut.timestamp())
-    if past.stand_in == stand_ins_of(told):
-        record = _Record(cut, first, told, _digests(site, files, first, cut))
+    if past.stand_in == stand_ins_of(filled):
+        record = _Record(cut, first, filled, _digests(site, files, first, cut))
         write_arrays(site, NAME, identity, past.to_arrays() | {_RECORD: record.to_array()})
     past.advance(rest, since=cut.timestamp(), until=np.inf)
     return past
 
 
-def _stand_in(told: Mapping[str, bool], rest: pl.DataFrame) -> dict[str, str]:
+def _stand_in(filled: Mapping[str, bool], rest: pl.DataFrame) -> dict[str, str]:
     """What stands in for requests that neither the time before the cut nor the rest tells."""
-    since = requests_told(rest)
-    return stand_ins_of({name: told[name] or since[name] for name in told})
+    since = filled_requests(rest)
+    return stand_ins_of({name: filled[name] or since[name] for name in filled})
 
 
 def _rest(site: Site, files: Sequence[Path], first: datetime, cut: datetime, now: datetime) -> pl.DataFrame:
@@ -177,10 +177,10 @@ def _digest(site: Site, files: Sequence[Path], first: datetime, cut: datetime) -
     with np.errstate(invalid="ignore"):
         started, ended = (pl.Series(event_times(rows)[:, event] < cut.timestamp()) for event in (1, 3))
     plain = [name for name in _REQUEST if name != "extra" and not name.startswith("req_")]
-    asked = {f"req_{name}": pl.coalesce(f"req_{name}", name) for name in _ALLOCATED}
+    requested = {f"req_{name}": pl.coalesce(f"req_{name}", name) for name in _ALLOCATED}
     view = rows.select(
         *KEY, *plain,
-        **asked,
+        **requested,
         **{f"own_{name}": pl.col(f"req_{name}").is_not_null() for name in _ALLOCATED},
         **{name: pl.col("extra").map.get(name) for name in _HINTS},
         start_time=pl.when(started).then("start_time"),

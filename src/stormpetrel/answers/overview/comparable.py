@@ -1,4 +1,4 @@
-"""Comparable jobs: the kind of past jobs that a request belongs to, found by row numbers instead of queries.
+"""Comparable jobs: the kind of past jobs that a request belongs to, looked up by row numbers instead of queries.
 
 months of the overview + request -> Comparable.kind -> Kind, the same as `jobs.advice.kinds.find_kind` finds among all jobs.
 """
@@ -50,12 +50,12 @@ class MonthOfEnds:
         columns = [*APPLICATION_COLUMNS[:3], "executable"]
         names = self.frame.lazy().select(*APPLICATION_COLUMNS[:3], executable=pl.col("extra").map.get("executable"))
         # The expressions that recognise an application cost more than all else, so they see each name only once.
-        told = names.unique(columns).select(*columns, family=_family()).collect()
-        found = told["family"].unique().drop_nulls()
-        codes = pl.DataFrame({"family": found, "code": pl.int_range(len(found), dtype=pl.Int32, eager=True)})
-        told = told.join(codes, on="family", how="left")
-        rows = names.join(told.lazy(), on=columns, how="left", nulls_equal=True, maintain_order="left").select("code").collect()
-        return {name: code for code, name in enumerate(found)}, rows["code"].fill_null(-1).to_numpy()
+        named = names.unique(columns).select(*columns, family=_family()).collect()
+        applications = named["family"].unique().drop_nulls()
+        codes = pl.DataFrame({"family": applications, "code": pl.int_range(len(applications), dtype=pl.Int32, eager=True)})
+        named = named.join(codes, on="family", how="left")
+        rows = names.join(named.lazy(), on=columns, how="left", nulls_equal=True, maintain_order="left").select("code").collect()
+        return {name: code for code, name in enumerate(applications)}, rows["code"].fill_null(-1).to_numpy()
 
     def prepare(self) -> None:
         """Work out what the next request needs."""

@@ -111,7 +111,11 @@ class OutlookPast:
         """Everything that it remembers, as plain arrays."""
         content = io.BytesIO()
         self._open.write_ipc(content)
-        arrays = {"open": np.frombuffer(content.getvalue(), np.uint8), "features": self._features, "times": self._times}
+        arrays: dict[str, NDArray[Any]] = {
+            "open": np.frombuffer(content.getvalue(), np.uint8),
+            "features": self._features,
+            "times": self._times,
+        }
         for resource, use in self.past_use.items():
             arrays |= use.to_arrays(f"use.{resource}")
         return arrays | self.queue.to_arrays("queue")
@@ -130,12 +134,12 @@ class OutlookPast:
         self._open, self._features, self._times = jobs, features, times
 
 
-def requests_told(jobs: pl.DataFrame) -> dict[str, bool]:
+def filled_requests(jobs: pl.DataFrame) -> dict[str, bool]:
     """Which of the columns that decide about stand-ins hold anything: two spans of a log have the same, or not."""
     return {name: jobs[name].null_count() < jobs.height for name in SIZE_COLUMNS}
 
 
-def stand_ins_of(told: Mapping[str, bool]) -> dict[str, str]:
+def stand_ins_of(filled: Mapping[str, bool]) -> dict[str, str]:
     """What `stand_ins` says of jobs with these columns."""
-    row = {name: 1 if told[name] else None for name in SIZE_COLUMNS}
+    row = {name: 1 if filled[name] else None for name in SIZE_COLUMNS}
     return stand_ins(pl.DataFrame([row], schema={name: JOB_SCHEMA[name] for name in SIZE_COLUMNS}))

@@ -134,8 +134,9 @@ class QueueState:
         from stormpetrel.jobs.wait.queue_kernel import empty_rows
 
         self._entities.restore(arrays, prefix)
-        rows = []
-        for number, empty in enumerate(empty_rows(0)):
+        rows: list[NDArray[Any]] = []
+        empty_arrays: tuple[NDArray[Any], ...] = empty_rows(0)
+        for number, empty in enumerate(empty_arrays):
             array = np.array(arrays[f"{prefix}.rows.{number}"], order="C")
             if array.dtype != empty.dtype or array.shape != (self._entities.count, *empty.shape[1:]):
                 raise ValueError("its rows are not those of its keys")
