@@ -39,7 +39,8 @@ def test_what_is_not_defended_says_loudly_that_loopback_is_shared():
 
 
 @pytest.mark.parametrize(
-    ("heading", "letter", "fewest"), [("files", "F", 9), ("messages that leave the site", "M", 4), ("acting", "A", 8)]
+    ("heading", "letter", "fewest"),
+    [("files", "F", 9), ("messages that leave the site", "M", 4), ("acting", "A", 8), ("a Ray cluster", "C", 3)],
 )
 def test_the_other_rules_are_numbered_and_each_is_held_by_tests_that_exist(heading, letter, fewest):
     text = PAGE.partition(f"## Rules: {heading}\n")[2].partition("\n## ")[0]
@@ -50,4 +51,4 @@ def test_the_other_rules_are_numbered_and_each_is_held_by_tests_that_exist(headi
 
 
 def test_no_rule_has_a_letter_that_is_not_looked_at():
-    assert set(re.findall(r"^\*\*([A-Z])\d+\*\*", PAGE, re.MULTILINE)) == {"R", "F", "M", "A"}
+    assert set(re.findall(r"^\*\*([A-Z])\d+\*\*", PAGE, re.MULTILINE)) == {"R", "F", "M", "A", "C"}

@@ -99,16 +99,16 @@ class WaitTraining:
         self._by_forest[rows], _ = follow(plain, self._log, rows, until=until, pace=0.0)
         if self._model.mixture_ is not None:
             forecast = self._model.forecast(self._log.features[rows])
-            said = candidates(self._log.features[rows], forecast.steps, forecast.below)
-            self._mixed.append((rows, said, self._model.mixture_.plain(said)))
+            forecasts = candidates(self._log.features[rows], forecast.steps, forecast.below)
+            self._mixed.append((rows, forecasts, self._model.mixture_.plain(forecasts)))
         return rows, quantiles_s
 
     def _mixture(self, now: float) -> Mixture:
         """The mixture of the p90 from `now` on, by jobs that were forecast before, as far as their waits are known."""
         if not self._mixed:
             return Mixture()
-        rows, said, mixed = (np.concatenate(columns)[-MOST_WEIGHED:] for columns in zip(*self._mixed, strict=True))
-        return weigh(said, mixed, self._waited(rows, now), self._log.table.start[rows] < now)
+        rows, forecasts, mixed = (np.concatenate(columns)[-MOST_WEIGHED:] for columns in zip(*self._mixed, strict=True))
+        return weigh(forecasts, mixed, self._waited(rows, now), self._log.table.start[rows] < now)
 
     def _waited(self, rows: NDArray[Any], now: float) -> Floats:
         """How long jobs had waited by then, in seconds, those that still did as well."""
