@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]
     folder = tmp_path_factory.mktemp("grafana")
     site = copy_site(watched_site_once(tmp_path_factory), folder / "site", watch={"address": "127.0.0.1:0"})
     move_clock(site, TRAINED + timedelta(hours=20))
-    raise_incidents(site, finding(when=TRAINED + timedelta(hours=19)))  # one is open when the watch begins
+    raise_incidents(site, finding(when=TRAINED + timedelta(hours=19)), watcher="tests")  # one is open when the watch begins
     set_clock(site.folder / "feed", running_clock(TRAINED + timedelta(hours=20), speed=600.0))
     site.close()
     node = FakeNode(folder / "node").devices()

@@ -30,6 +30,11 @@ def is_bare() -> bool:
     return os.environ.get("STORMPETREL_TEST_BARE") == "1"
 
 
+def hide_public_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test, and what it starts, run as on a machine that has no public logs."""
+    monkeypatch.delenv("STORMPETREL_DATA", raising=False)
+
+
 def find_program(name: str) -> str | None:
     """The path of a program; a name with a slash is a pattern for a file (`/usr/lib/*/slurm-wlm/auth_jwt.so`).
 

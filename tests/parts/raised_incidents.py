@@ -8,10 +8,13 @@ from stormpetrel.records.incidents import Incident
 from stormpetrel.store.site import Site
 
 
-def raise_incidents(site: Site, *findings: Finding) -> list[Incident]:
-    """Take findings one after the other and commit what becomes of them; every incident of the book, the oldest first."""
+def raise_incidents(site: Site, *findings: Finding, watcher: str = "jobs") -> list[Incident]:
+    """Take findings one after the other and commit what becomes of them; every incident of the book, the oldest first.
+
+    A real watch that goes on from there wants another `watcher`: it reads what its own has noted last.
+    """
     book = IncidentBook(site.incidents.list(), first_id=site.incidents.next_number())
     for one in findings:
         changed = book.take([one], one.known_at)
-        site.incidents.commit(changed, watcher="jobs", watcher_state="{}", now=one.known_at)
+        site.incidents.commit(changed, watcher=watcher, watcher_state="{}", now=one.known_at)
     return list(book)

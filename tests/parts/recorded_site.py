@@ -7,6 +7,7 @@ list of what is in it; `unpack_site` unpacks a recorded one. What was recorded s
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tarfile
 import tempfile
@@ -60,8 +61,9 @@ _SACCT = 'sacct = "sacct"'  # the line of site.toml; no path of the machine that
 
 
 def names() -> list[str]:
-    """The names of all recorded sites, such as `site-0.1.0-state4`."""
-    return sorted(path.name.removesuffix(".tar.xz") for path in SITES.glob("*.tar.xz"))
+    """The names of all recorded sites, such as `site-0.1.0-state4`, the oldest first."""
+    found = (path.name.removesuffix(".tar.xz") for path in SITES.glob("*.tar.xz"))
+    return sorted(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
 
 
 def contents_of(name: str) -> dict[str, Any]:

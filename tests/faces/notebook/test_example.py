@@ -10,7 +10,7 @@ import pytest
 from stormpetrel.faces.notebook.predicting import COLUMNS
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME
 from tests.faces.notebook.hostile import assert_is_text
-from tests.parts import need
+from tests.parts import hide_public_logs, need
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EXAMPLE = EXAMPLES / "early-warning.ipynb"
@@ -65,7 +65,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
 def test_a_story_is_told_to_its_end_with_its_figures(name, tmp_path, monkeypatch):
     figures, needed = STORIES[name]
     need(*needed)
-    monkeypatch.delenv("STORMPETREL_DATA", raising=False)  # as on a machine without public logs
+    hide_public_logs(monkeypatch)
     outputs = run_notebook(EXAMPLES / f"{name}.ipynb", tmp_path)
     assert [output for cell in outputs.values() for output in cell if output.output_type in ("error", "stream")] == []
     shown = [bundle for cell in outputs.values() for bundle in bundles(cell)]

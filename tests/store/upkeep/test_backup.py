@@ -314,6 +314,7 @@ def test_settings_that_reach_outside_are_listed_without_passwords():
                 "rest_token_file": "/etc/shadow",
             },
             "elastic": {"url": "https://petrel:secret@es.example:9200"},
+            "engine": {"place": "ray://mallory.example:10001"},
             "htcondor": {"event_log": "/var/log/condor/EventLog"},
             "serve": {"admins": ["mallory"], "proxies": ["0.0.0.0/0"]},
         }
@@ -323,6 +324,7 @@ def test_settings_that_reach_outside_are_listed_without_passwords():
         OutsideSetting("command", "slurm.sacct", "/home/mallory/sacct"),
         OutsideSetting("server", "slurm.rest_url", "http://mallory.example:6820"),
         OutsideSetting("server", "elastic.url", "https://petrel:…@es.example:9200"),
+        OutsideSetting("server", "engine.place", "ray://mallory.example:10001"),
         OutsideSetting("file", "slurm.rest_token_file", "/etc/shadow"),
         OutsideSetting("file", "htcondor.event_log", "/var/log/condor/EventLog"),
         OutsideSetting("trust", "serve.proxies", "0.0.0.0/0"),
@@ -339,7 +341,8 @@ _HARMLESS = set(
     """name time_zone cluster failure_states dropped_states missing clusters since rest_version rest_user select node_label
     background model submit_host kinds flavour index time_field kind_field trigger_field site_field submit_host_field group_field
     node_field return_field unique_field query user targets tags maintenance_tags routes scheduler
-    policies learn_days trace_models event_models output_folders mail_route route domain domains""".split()
+    policies learn_days trace_models event_models output_folders mail_route route domain domains digest_day
+    shard""".split()
 )
 
 

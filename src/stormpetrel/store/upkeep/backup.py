@@ -182,7 +182,7 @@ def kind_of(key: str) -> str:
     """What a setting of this name reaches; empty where it reaches nothing."""
     if key in _COMMANDS or key.endswith("_command"):
         return COMMAND
-    if key in ("url", "host", "recipients", "mail_address") or key.endswith("_url"):
+    if key in ("url", "host", "place", "recipients", "mail_address") or key.endswith("_url"):
         return SERVER
     if key in _FILES or key.endswith("_file"):
         return FILE
