@@ -49,7 +49,7 @@ check: setup ## formatter, linter, type checker, import contracts, docs test
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_docs.py tests/test_rooms.py
 
-test: setup ## the tests, twelve minutes on two cores
+test: setup ## the tests, twenty minutes on two cores
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-bare: setup ## what needs real components or public logs, as on a machine that has neither: all of it is skipped
