@@ -80,9 +80,10 @@ def test_the_list_of_models_says_which_cannot_be_read(folder, version, words):
     with open_site(folder) as site:
         for family in FAMILIES:
             resave(site, family, version=version)
+        in_use = [site.models.current_training(family).name for family in FAMILIES]
     told = json.loads(cli(folder, "models", "list", "--json"))
     problems = {training["training"]: training["problem"] for training in told}
-    assert all(words in problems[name] for name in ("jobs-2", "traces-3", "events-4", "synth-3"))
+    assert all(words in problems[name] for name in in_use) and "jobs-1" not in in_use
     assert problems["jobs-1"] is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import signal
@@ -191,6 +192,15 @@ def test_a_folder_that_is_no_model_is_one_sentence(tmp_path):
         run("sample", tmp_path, "-n", 3)
 
 
+def interrupted(running: subprocess.Popen[bytes]) -> int:
+    """Press Ctrl-C, and again where nothing happens: one that falls into a library's callback is lost, as Python says."""
+    for _ in range(15):
+        running.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return running.wait(20)
+    raise AssertionError("it does not end")
+
+
 def test_ctrl_c_leaves_no_half_file(model, tmp_path):
     target = tmp_path / "out.csv"
     # A shell in the background has its children ignore Ctrl-C: this one listens.
@@ -201,8 +211,7 @@ def test_ctrl_c_leaves_no_half_file(model, tmp_path):
     try:
         wait_until(lambda: any(tmp_path.iterdir()) or running.poll() is not None, "it writes", limit_s=60)
         assert running.poll() is None
-        running.send_signal(signal.SIGINT)
-        assert running.wait(300) != 0
+        assert interrupted(running) != 0
     finally:
         running.kill()
         running.wait(10)
