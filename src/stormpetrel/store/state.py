@@ -447,5 +447,7 @@ class ServerLock:
         """Give the lock back."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            with suppress(sa.exc.SQLAlchemyError):  # at once: of a closed connection the server hears when it gets to it
+                connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": self._key})
             connection.invalidate()  # not back into the pool: the lock would live on in an idle connection
             connection.close()
