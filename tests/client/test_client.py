@@ -5,15 +5,20 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stormpetrel_client
 from stormpetrel_client import command, render
-from stormpetrel_client.sbatch import split_words
+from stormpetrel_client.sbatch import own_options_first, split_words
 from stormpetrel_client.service import Service
 from stormpetrel_client.where import ClientError, Where, find_service
 
@@ -50,6 +55,11 @@ def run(*words: str) -> tuple[int, str]:
     lines: list[str] = []
     code = command.main(words, prints=lines.append)
     return code, "\n".join(lines)
+
+
+def stdin(data: bytes) -> io.TextIOWrapper:
+    """A standard input that holds this and is no terminal."""
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
 
 
 # Where
@@ -97,7 +107,9 @@ def test_without_a_service_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("words", "options", "script", "wrap"),
     [
-        ("-t 5 -c 8 job.sh arg -x", ["-t", "5", "-c", "8"], "job.sh", None),
+        ("-t 5 -c 8 job.sh arg", ["-t", "5", "-c", "8"], "job.sh", None),
+        ("-t 5 -- job.sh", ["-t", "5"], "job.sh", None),
+        ("-t 5 --wrap", ["-t", "5", "--wrap"], None, None),
         ("-t5 --mem=4G --hold job.sh", ["-t5", "--mem=4G", "--hold"], "job.sh", None),
         ("-HQ -n 2 job.sh", ["-HQ", "-n", "2"], "job.sh", None),
         ("--exclusive --partition long -", ["--exclusive", "--partition", "long"], "-", None),
@@ -107,16 +119,57 @@ def test_without_a_service_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_the_script_is_found_among_the_words(words: str, options: list[str], script: str | None, wrap: str | None) -> None:
-    assert split_words(words.split()) == (options, script, wrap)
+    assert split_words(words.split())[:3] == (options, script, wrap)
 
 
-def test_check_sends_script_and_options(asked: list[tuple[Any, ...]], tmp_path: Path) -> None:
+def test_what_stands_after_the_script_is_for_the_script() -> None:
+    assert split_words("-n 2 job.sh -t 5 : x".split()).arguments == ("-t", "5", ":", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "others"),
+    [
+        ("-t 5 -c 8 job.sh", "", "-t 5 -c 8 job.sh"),
+        ("--json -t 5 job.sh --kind slurm", "--json --kind slurm", "-t 5 job.sh"),
+        ("--time=5 job.sh", "", "--time=5 job.sh"),
+        ("-J --json job.sh", "", "-J --json job.sh"),
+        ("--kind=slurm -n1 : -n2 job.sh", "--kind=slurm", "-n1 : -n2 job.sh"),
+        ("-- --json job.sh", "", "--json job.sh"),
+        ("-t 5 -- --json", "", "-t 5 -- --json"),
+        ("job.sh -- -t 5", "", "-t 5 job.sh"),
+        ("job.sh --fail-above", "--fail-above", "job.sh"),
+    ],
+)
+def test_options_of_sbatch_need_no_dashes_before_them(words: str, own: str, others: str) -> None:
+    cut = own_options_first(words.split(), flags={"--json"}, with_value={"--kind", "--fail-above"})
+    assert cut == (own.split(), others.split())
+
+
+@pytest.mark.parametrize("dashes", [(), ("--",)])
+def test_check_sends_script_and_options(asked: list[tuple[Any, ...]], tmp_path: Path, dashes: tuple[str, ...]) -> None:
     (tmp_path / "fit.sh").write_text("#!/bin/sh\n./fit\n")
-    code, text = run("check", "--", "-t", "5", str(tmp_path / "fit.sh"))
+    code, text = run("check", *dashes, "-t", "5", "--time-min=1", str(tmp_path / "fit.sh"))
     assert (code, asked[0][:2]) == (0, ("POST", "/predict/script"))
-    assert asked[0][3]["arguments"] == ["-t", "5"] and asked[0][3]["text"] == "#!/bin/sh\n./fit\n"
+    assert asked[0][3]["arguments"] == ["-t", "5", "--time-min=1"] and asked[0][3]["text"] == "#!/bin/sh\n./fit\n"
     assert "61 % of such jobs fail" in text and "write: #SBATCH --mem=24G" in text
     assert "\x1b" not in text
+
+
+def test_an_option_after_the_script_is_noted_and_left_to_the_script(
+    asked: list[tuple[Any, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fit.sh").write_text("#!/bin/sh\n./fit\n")
+    assert run("check", str(tmp_path / "fit.sh"), "-t", "5")[0] == 0 and asked[0][3]["arguments"] == []
+    assert "note: -t stands after the script" in capsys.readouterr().err
+
+
+def test_a_script_that_an_unknown_option_took_is_named(
+    asked: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fit.sh").write_text("#!/bin/sh\n./fit\n")
+    monkeypatch.setattr(sys, "stdin", stdin(b""))
+    assert run("check", "--jsno", str(tmp_path / "fit.sh"))[0] == 2 and not asked
+    assert f"{tmp_path}/fit.sh was taken as the value of --jsno." in capsys.readouterr().err
 
 
 def test_check_of_a_wrapped_command_and_exit_codes(asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +183,7 @@ def test_check_of_a_wrapped_command_and_exit_codes(asked: list[tuple[Any, ...]],
 def test_a_script_comes_from_standard_input_as_for_sbatch(
     asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("#!/bin/sh\n./fit\n"))
+    monkeypatch.setattr(sys, "stdin", stdin(b"#!/bin/sh\n./fit\n"))
     assert run(*words)[0] == 0
     body = asked[0][3]
     assert (body["text"], body["name"]) == ("#!/bin/sh\n./fit\n", "stdin")
@@ -140,9 +193,14 @@ def test_a_script_comes_from_standard_input_as_for_sbatch(
 def test_an_empty_standard_input_is_no_script(
     asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    monkeypatch.setattr(sys, "stdin", stdin(b"\n"))
     assert run("check")[0] == 2 and not asked
     assert "Which script? Standard input is empty." in capsys.readouterr().err
+
+
+def test_what_is_no_text_reaches_the_service_which_says_so(asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin(b"\x7fELF\xff\xfe\0\0"))
+    assert run("check")[0] == 0 and asked[0][3]["text"].startswith("\x7fELF\ufffd")
 
 
 def test_two_lines_for_somebody_who_is_submitting(asked: list[tuple[Any, ...]]) -> None:
@@ -263,6 +321,57 @@ def test_without_a_site_the_program_asks_the_service(monkeypatch: pytest.MonkeyP
     assert not cli.is_for_service(["jobs", "train"]) and not cli.is_for_service(["check", "job.sh", "--site", "x"])
     (tmp_path / config.SITE_FILE).touch()
     assert not cli.is_for_service(["check", "job.sh"])
+
+
+def as_process(*words: str, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The light client as a process of its own."""
+    command = [sys.executable, "-m", "stormpetrel_client", *words]
+    return subprocess.run(
+        command, env={"PYTHONPATH": str(FOLDER.parent), **environment}, stdout=stdout, stderr=subprocess.PIPE, text=True,
+        check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Iterator[str]:
+    """A service that gives every question the same answer."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(tmp_path / "s"))
+    listening.listen()
+
+    def answer() -> None:
+        with suppress(OSError):  # the end of the test
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + json.dumps({**ANSWER, "items": MANY_JOBS}).encode())
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    yield f"unix://{tmp_path}/s"
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join()
+
+
+MANY_JOBS = [{"job": str(number), "job_name": "fit", "state": "RUNNING"} for number in range(5000)]
+
+
+def test_a_terminal_without_our_letters_gets_others(answering: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    done = as_process("check", str(tmp_path / "job.sh"), STORMPETREL_SERVICE=answering, PYTHONIOENCODING="ascii:strict")
+    assert done.returncode == 0 and "61 % of such jobs fail" in done.stdout, done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(answering: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = as_process("jobs", "list", stdout=writing, STORMPETREL_SERVICE=answering)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_service_that_is_away_is_one_sentence(tmp_path: Path) -> None:

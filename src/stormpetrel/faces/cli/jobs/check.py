@@ -38,8 +38,8 @@ def check(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[--] [SCRIPT]",
-            help="A job script, or an HTCondor submit file; - or none: standard input; after --, options as for sbatch.",
+            metavar="[OPTIONS OF SBATCH] [SCRIPT]",
+            help="A job script, or an HTCondor submit file; - or none: standard input; options as for sbatch before it.",
             show_default=False,
         ),
     ] = None,
@@ -69,13 +69,15 @@ def check(
 
 def _request(words: list[str], kind: str | None) -> JobRequest:
     """Return what the words after `check` ask for: a script, options of sbatch before it, or a wrapped command."""
-    options, script, wrap = split_words(words)
+    options, script, wrap, after = split_words(words)
+    if late := next((word for word in after if word.startswith("-")), None):
+        typer.echo(f"note: {plain(late)} stands after the script, which gets it itself; sbatch's options go first.", err=True)
     if wrap is not None:
         return parse_job_script(f"#!/bin/sh\n{wrap}\n", name="wrap", kind="slurm", arguments=options)
     if script == "-" or (script is None and not sys.stdin.isatty()):
         return read_job_input(sys.stdin.buffer, kind=kind, arguments=options)
     if script is None:
-        raise UsageError("Which script?", hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh")
+        raise UsageError("Which script?", hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -t 5 job.sh")
     return read_job_script(Path(script), kind=kind, arguments=options)
 
 
