@@ -203,6 +203,46 @@ def test_what_is_no_text_reaches_the_service_which_says_so(asked: list[tuple[Any
     assert run("check")[0] == 0 and asked[0][3]["text"].startswith("\x7fELF\ufffd")
 
 
+@pytest.mark.parametrize(
+    ("content", "complaint"), [(b"", "is empty: there is no job in it."), (None, "cannot be read: Is a directory.")]
+)
+def test_what_is_no_script_is_one_sentence(
+    asked: list[tuple[Any, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, complaint: str
+) -> None:
+    if content is not None:
+        (tmp_path / "job.sh").write_bytes(content)
+    path = tmp_path / "job.sh" if content is not None else tmp_path
+    assert run("check", str(path))[0] == 2 and not asked and f"{path} {complaint}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("risk", ["30", "-1", "nan", "abc"])
+def test_a_risk_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], risk: str) -> None:
+    with pytest.raises(SystemExit):
+        run("check", f"--fail-above={risk}", "job.sh")
+    assert "no risk from 0 to 1, such as 0.3" in capsys.readouterr().err
+
+
+def test_what_the_service_says_of_a_field_is_said_of_the_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: Service, *_: Any, **__: Any) -> Any:
+        raise ClientError("query.limit: Input should be less than or equal to 1000.", "The API's own pages say.", code=3)
+
+    monkeypatch.setattr(Service, "ask", refuse)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    assert run("jobs", "list", "--limit", "5000")[0] == 3
+    assert "error: --limit: Input should be less than or equal to 1000." in capsys.readouterr().err
+
+
+def test_all_of_what_was_counted_is_a_hundred_per_cent_and_a_start_without_waiting_is_at_once() -> None:
+    assert "22 of 22 jobs (100 %)" in "\n".join(render.me_lines({"jobs": 22, "failed_jobs": 22, "failed_share": 1.0}))
+    answer = {"risk": 1.0, "wait": {"p50_s": 0.0, "p90_s": 7200.0}, "advice": [{"wait_before_s": 7200.0, "wait_after_s": 0.0}]}
+    assert render.short_lines(answer)[0] == "Stormpetrel: over 99 % of such jobs fail, half start at once."
+    text = "\n".join(render.check_lines(answer))
+    assert "Starts at once (half of such jobs), within 2.0 h (nine in ten) of its submission" in text
+    assert "starts at once instead of within 2.0 h" in text
+
+
 def test_two_lines_for_somebody_who_is_submitting(asked: list[tuple[Any, ...]]) -> None:
     assert run("check", "--short", "--", "--wrap", "x")[1].splitlines() == [
         "Stormpetrel: 61 % of such jobs fail, half start within 12 min.",
@@ -224,11 +264,15 @@ def test_an_answer_of_an_older_service_is_printed_as_far_as_it_goes() -> None:
 
 
 def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_out() -> None:
-    needs = {"memory": {"p50": 2.0**30, "p90": 2.0**31}, "time": {"p50": 60.0, "p90": 7200.0}, "cpus": {"p50": 1.5, "p90": 7.0}}
+    needs = {
+        "memory": {"p50": 2.0**30, "p90": 2.0**31, "request": 2.0**32},
+        "time": {"p50": 60.0, "p90": 7200.0},
+        "cpus": {"p50": 1.5, "p90": 7.0},
+    }
     lines = list(render.check_lines({"needs": {**needs, "licences": {"p50": 1, "p90": 2}}}))
-    assert "Memory: half such jobs need up to 1.0 GB, nine in ten up to 2.0 GB" in lines
+    assert "Memory: half such jobs need up to 1.0 GB, nine in ten up to 2.0 GB (it asks for 4.0 GB)" in lines
     assert "Run time: half such jobs need up to 60 s, nine in ten up to 2.0 h" in lines
-    assert "CPUs: half such jobs need up to 1.5 CPUs, nine in ten up to 7.0 CPUs" in lines
+    assert "CPUs: half such jobs keep busy up to 1.5 CPUs, nine in ten up to 7 CPUs" in lines
     assert not any("licences" in line for line in lines)
 
 
