@@ -1,4 +1,4 @@
-"""`stormpetrel` for users: check, why, jobs, me, waste, alarms, digest, tokens, asked of the site's service.
+"""`stormpetrel` for users: check, why, jobs, me, waste, alarms, top, digest, tokens, asked of the site's service.
 
 arguments -> main -> exit code: 0 fine, 2 wrong use or no service, 3 refused, or a risk above --fail-above, 4 cannot run.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -18,13 +21,14 @@ from stormpetrel_client.sbatch import Words, own_options_first, split_words
 from stormpetrel_client.service import Service
 from stormpetrel_client.where import ClientError, find_service
 
-COMMANDS = ("check", "why", "jobs", "me", "waste", "alarms", "digest", "tokens")
 ABOVE = 3
 CANNOT_RUN = 4
 _MOST_SCRIPT = 300_000  # characters; directives come first
 _WHICH = "Which script?"
 _AS_FOR_SBATCH = "stormpetrel check job.sh, or as for sbatch: stormpetrel check -t 5 job.sh; - reads it from here."
 _INTERRUPTED = 130
+_OF_FIELD = re.compile(r"(?:query|body)\.([a-z_]+)(?:\.\d+)?: (.*)", re.DOTALL)
+_OPTION_OF = {"scopes": "scope", "address": "to"}
 _FLAGS_OF_CHECK = ("--json", "--short", "-h", "--help")
 _VALUES_OF_CHECK = ("--timeout", "--kind", "--fail-above", "--above")
 
@@ -50,6 +54,7 @@ def main(arguments: Sequence[str] | None = None, *, prints: Callable[[str], None
     try:
         answer, lines, code = options.run(Service(find_service(os.environ), timeout_s=options.timeout), options)
     except ClientError as error:
+        error = _about_option(error)
         print(f"error: {render.plain(error.what)}", file=sys.stderr)
         if error.hint:
             print(f"       {render.plain(error.hint)}", file=sys.stderr)
@@ -60,6 +65,16 @@ def main(arguments: Sequence[str] | None = None, *, prints: Callable[[str], None
         for line in lines:
             prints(line)
     return int(code)
+
+
+def _about_option(error: ClientError) -> ClientError:
+    """What the service says of a field of the request, said of the option that it came from."""
+    match = _OF_FIELD.fullmatch(error.what)
+    if match is None:
+        return error
+    return ClientError(
+        f"--{_OPTION_OF.get(match[1], match[1])}: {match[2]}", "With --help after the command it says more.", error.code
+    )
 
 
 def parse_words(words: Sequence[str]) -> argparse.Namespace:
@@ -113,8 +128,10 @@ def _script(words: Words) -> dict[str, str]:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         why = getattr(error, "strerror", None) or str(error)
         raise ClientError(f"{script} cannot be read: {why}.", "Name the script that you submit.") from error
-    if script == "-" and not text.strip():
-        raise ClientError(f"{_WHICH} Standard input is empty.", as_for_sbatch)
+    if not text.strip():
+        if script == "-":
+            raise ClientError(f"{_WHICH} Standard input is empty.", as_for_sbatch)
+        raise ClientError(f"{script} is empty: there is no job in it.", "Name the script that you submit.")
     return {"text": text, "name": "stdin" if script == "-" else str(Path.cwd() / script)}
 
 
@@ -126,7 +143,7 @@ def _beginning_of(script: str) -> str:
 def _beginning(file: BinaryIO) -> str:
     data = file.read(_MOST_SCRIPT + 1)
     if len(data) > _MOST_SCRIPT:
-        data = data[:_MOST_SCRIPT].rpartition(b"\n")[0]
+        data = data[:_MOST_SCRIPT].rpartition(b"\n")[0] or data[:_MOST_SCRIPT]
     return data.decode("utf-8", "replace")
 
 
@@ -153,6 +170,31 @@ def _waste(service: Service, options: Any) -> Result:
 def _alarms(service: Service, options: Any) -> Result:
     answer = service.ask("GET", "/alarms", query={"state": options.state, "limit": options.limit})
     return answer, render.alarm_lines(answer), 0
+
+
+def _show_alarm(service: Service, options: Any) -> Result:
+    answer = service.ask("GET", f"/alarms/{options.number}")
+    return answer, render.incident_lines(answer), 0
+
+
+def _top(service: Service, options: Any) -> Result:
+    import shutil
+
+    from stormpetrel_client import page  # with curses, which other commands do not need
+
+    if options.once or options.json:
+        look = page.look_at_service(service, page.Question())
+        return look, page.once_lines(look, page.Question(), shutil.get_terminal_size((100, 24)).columns), 0
+    from stormpetrel_client.screen import show
+
+    show(partial(page.look_at_service, service), partial(_more_about, service), every_s=options.every)
+    return {}, [], 0
+
+
+def _more_about(service: Service, kind: str, key: str) -> Iterable[str]:
+    if kind == "job":
+        return render.job_lines(service.ask("GET", f"/jobs/{key}"))
+    return render.incident_lines(service.ask("GET", f"/alarms/{key}"))
 
 
 def _me(service: Service, options: Any) -> Result:
@@ -202,6 +244,27 @@ def _revoke_token(service: Service, options: Any) -> Result:
     return answer, [f"The token '{options.name}' is revoked."], 0
 
 
+def _narrow_alarms(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--state", default=None, choices=("open", "acknowledged", "resolved"))
+    command.add_argument("--limit", type=int, default=20)
+
+
+def _pause(text: str) -> float:
+    """Seconds between two looks."""
+    with suppress(ValueError):
+        if 1.0 <= float(text) <= 3600.0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no pause of 1 to 3600 seconds")
+
+
+def _share(text: str) -> float:
+    """A risk from 0 to 1."""
+    with suppress(ValueError):
+        if 0.0 <= float(text) <= 1.0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no risk from 0 to 1, such as 0.3")
+
+
 def _parser() -> argparse.ArgumentParser:
     """The commands of the light client."""
     parser = argparse.ArgumentParser(
@@ -227,9 +290,9 @@ def _parser() -> argparse.ArgumentParser:
     check.usage = "stormpetrel check [--json] [--short] [--fail-above RISK] [--kind KIND] [OPTIONS OF SBATCH] [SCRIPT]"
     check.epilog = "SCRIPT - or none reads it from standard input. After -- everything is for sbatch."
     check.add_argument("--kind", choices=("slurm", "pbs", "condor"), help="found from the script if left out")
-    check.add_argument("--fail-above", type=float, metavar="RISK", help="exit with 3 if the risk is above this")
+    check.add_argument("--fail-above", type=_share, metavar="RISK", help="exit with 3 if the risk is above this, such as 0.3")
     check.add_argument("--short", action="store_true", help="two lines")
-    check.add_argument("--above", type=float, default=0.0, metavar="RISK", help="with --short: nothing below this risk")
+    check.add_argument("--above", type=_share, default=0.0, metavar="RISK", help="with --short: nothing below this risk")
     why = add("why", _show_job, "Explain what happened to a job, and what to change.")
     why.add_argument("job", help="its id, such as 12345 or 12345_7")
     jobs = commands.add_parser("jobs", help="Your jobs.").add_subparsers(dest="jobs", required=True, metavar="list|show")
@@ -245,9 +308,14 @@ def _parser() -> argparse.ArgumentParser:
     waste = add("waste", _waste, "Show what your failed jobs held.")
     waste.add_argument("--by", default="application", choices=("user", "account", "application", "partition", "outcome", "week"))
     waste.add_argument("--weeks", type=int, default=None)
-    alarms = add("alarms", _alarms, "List incidents that concern your jobs.")
-    alarms.add_argument("--state", default=None, choices=("open", "acknowledged", "resolved"))
-    alarms.add_argument("--limit", type=int, default=20)
+    alarms = add("alarms", _alarms, "List incidents that concern your jobs, or show one: stormpetrel alarms show NUMBER")
+    _narrow_alarms(alarms)
+    parts = alarms.add_subparsers(metavar="list|show")
+    _narrow_alarms(add("list", _alarms, "List incidents that concern your jobs.", parts))
+    add("show", _show_alarm, "Show one incident.", parts).add_argument("number", type=int)
+    top = add("top", _top, "Watch incidents, jobs at risk and your jobs on this terminal, until q.")
+    top.add_argument("--every", type=_pause, default=10.0, metavar="S", help="seconds between two looks (10)")
+    top.add_argument("--once", action="store_true", help="print the page once, for scripts")
     digest = add("digest", _digest, "Your week by mail: on, off, or (left out) whether you get it.")
     digest.add_argument("choice", nargs="?", choices=("on", "off"))
     digest.add_argument("--to", default=None, metavar="ADDRESS", help="with on: where to, instead of your address at the site")

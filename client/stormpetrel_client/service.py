@@ -16,7 +16,7 @@ from stormpetrel_client.unix_http import ExchangeError, exchange
 from stormpetrel_client.where import ClientError, Where
 
 _PREFIX = "/api/v1"
-_LATER = ("/me", "/me/digest", "/tokens")  # what services of before did not have
+_LATER = ("/me", "/me/digest", "/now", "/tokens")  # what services of before did not have
 _REFUSED = 3  # exit code: we may not, or it does not exist
 
 

@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from stormpetrel_client.where import ClientError, Where, find_service
 import stormpetrel
 from stormpetrel import config
 from stormpetrel.faces.cli import main as cli
+from tests.parts.submit_service import socket_folder
 
 FOLDER = Path(stormpetrel_client.__file__).parent
 ANSWER = {
@@ -72,6 +74,21 @@ def test_the_environment_wins_over_the_files_and_the_users_file_over_the_sites(t
     assert find_service({}, (theirs,)) == Where("https://petrel.example.org", "", "/etc/ca.pem")
     assert find_service({}, (theirs, ours)).socket_path == "/run/x.sock"
     assert find_service({"STORMPETREL_SERVICE": "https://b/"}, (theirs, ours)).service == "https://b"
+
+
+def test_the_home_of_somebody_else_and_a_user_without_one_are_no_obstacle(tmp_path: Path) -> None:
+    program = "import os; from stormpetrel_client.where import find_service; print(find_service(os.environ).service)"
+    shutil.copytree(FOLDER, tmp_path / "client/stormpetrel_client")
+    (tmp_path / "home/.config/stormpetrel").mkdir(parents=True)
+    (tmp_path / "home/.config/stormpetrel/client.toml").write_text('service = "https://theirs"\n')
+    (tmp_path / "home").chmod(0o700)
+    for home in ({"HOME": str(tmp_path / "home")}, {}):
+        with socket_folder("home") as folder:
+            shutil.copytree(tmp_path / "client", folder / "client", ignore=lambda *_: ["__pycache__"])
+            env = {**home, "PYTHONPATH": str(folder / "client"), "STORMPETREL_SERVICE": "unix:///run/x"}
+            words = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "/usr/bin/python3", "-c", program]
+            done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+        assert (done.stdout, done.returncode) == ("unix:///run/x\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("service", ["http://petrel.example.org", "ftp://x", "petrel"])
@@ -282,25 +299,6 @@ def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_
 def test_ids_for_a_shell_are_digits_alone() -> None:
     rows = [{"job": "12"}, {"job": "7_3"}, {"job": "12"}, {"job": "$(id)"}, {"job": "1 2"}, {"job": "_"}, {}, {"job": "٣"}]
     assert list(render.job_ids(rows)) == ["12", "7_3"]
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (("ch",), "check"), (("why", "1"), "12 17_3"), (("jobs", "show", "2"), "29"), (("jobs", ""), "list show"),
-        (("tokens", "r"), "revoke"), (("digest", "o"), "on off"), (("check", "jo"), "job.sh"), (("waste", ""), ""),
-    ],
-)  # fmt: skip
-def test_bash_completes_commands_ids_and_files(tmp_path: Path, words: tuple[str, ...], completed: str) -> None:
-    (tmp_path / "job.sh").touch()
-    file = FOLDER.parents[1] / "integrations/completion/stormpetrel.bash"
-    program = 'stormpetrel() { [ "$*" = "jobs list --ids --limit 50 --timeout 1" ] && printf "12\\n17_3\\n29\\n"; }'
-    script = (
-        f'{program}; source "$1"; shift; COMP_WORDS=(stormpetrel "$@"); COMP_CWORD=$#; _stormpetrel; echo "${{COMPREPLY[*]}}"'
-    )
-    command = ["bash", "--norc", "-c", script, "bash", str(file), *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == completed
 
 
 # Tokens

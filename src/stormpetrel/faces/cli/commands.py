@@ -233,6 +233,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Check a job script before it is submitted: can the cluster run it, how likely is it to fail, why, and what to change.",
     ),
     "why": CommandEntry("jobs.check:why", "Explain what happened to a job, what was known in time, and what to change."),
+    "top": CommandEntry("top:top", "Watch incidents, jobs at risk, jobs and sources on this terminal, until q."),
     "watch": CommandEntry(
         "watch:watch", "Predict every job live, at submission, at start and two minutes later, and raise incidents; until Ctrl-C."
     ),

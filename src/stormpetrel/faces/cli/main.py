@@ -69,7 +69,8 @@ def _common(
 
 _SITE_FILE = "site.toml"  # config.SITE_FILE, whose module takes 100 ms to import
 _FOR_USERS = (
-    "check", "why", "jobs list", "jobs show", "me", "waste", "alarms", "digest", "tokens create", "tokens list", "tokens revoke",
+    "check", "why", "jobs list", "jobs show", "me", "waste", "alarms", "top", "digest",
+    "tokens create", "tokens list", "tokens revoke",
 )  # fmt: skip
 _FLAGS_OF_CHECK = ("--json", "--log-odds", "-h", "--help")
 _VALUES_OF_CHECK = ("--user", "--kind", "--fail-above")

@@ -90,7 +90,7 @@ def why(
     """Explain what happened to a job, what was known in time, and what to change."""
     with open_site(context) as site:
         answer = explain_job(site, LOCAL, job_id, now=site.now())
-    emit(answer.model_dump(mode="json"), lambda out: _print_why(out, answer, log_odds=log_odds), as_json=as_json)
+    emit(answer.model_dump(mode="json"), lambda out: print_why(out, answer, log_odds=log_odds), as_json=as_json)
 
 
 def _print_check(out: Console, answer: ScriptAnswer, *, log_odds: bool) -> None:
@@ -116,7 +116,8 @@ def _print_check(out: Console, answer: ScriptAnswer, *, log_odds: bool) -> None:
         out.print("\nAdvice: none. Past jobs support no change of this request.")
 
 
-def _print_why(out: Console, answer: JobWhy, *, log_odds: bool) -> None:
+def print_why(out: Console, answer: JobWhy, *, log_odds: bool = False) -> None:
+    """Print what happened to a job, its risk at each moment, and what to change."""
     _print_job(out, answer)
     if answer.waiting is not None:
         _print_waiting(out, answer.waiting)
