@@ -211,6 +211,7 @@ def _digest(service: Service, options: Any) -> Result:
 
 
 def _create_token(service: Service, options: Any) -> Result:
+    service.require_socket("Tokens are made over the service's Unix socket only.")
     body = {"name": options.name, "scopes": options.scope or ["predict", "read"], "days": options.days}
     if not options.output:
         answer = service.ask("POST", "/tokens", body=body)
@@ -249,12 +250,26 @@ def _narrow_alarms(command: argparse.ArgumentParser) -> None:
     command.add_argument("--limit", type=int, default=20)
 
 
+def _seconds(text: str) -> float:
+    """A time of up to an hour."""
+    with suppress(ValueError):
+        if 0.0 < float(text) <= 3600.0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no time of up to 3600 seconds")
+
+
 def _pause(text: str) -> float:
     """Seconds between two looks."""
-    with suppress(ValueError):
-        if 1.0 <= float(text) <= 3600.0:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no pause of 1 to 3600 seconds")
+    if _seconds(text) < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no pause of 1 to 3600 seconds")
+    return _seconds(text)
+
+
+def _token_name(text: str) -> str:
+    """A name of a token, as the service takes it."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of letters, digits, dots, - and _, such as notebook")
+    return text
 
 
 def _share(text: str) -> float:
@@ -276,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"stormpetrel-client {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print the answer as JSON")
-    common.add_argument("--timeout", type=float, default=10.0, metavar="S", help="give up after so many seconds")
+    common.add_argument("--timeout", type=_seconds, default=10.0, metavar="S", help="give up after so many seconds")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def add(name: str, run: Callable[..., Any], text: str, under: Any = commands) -> argparse.ArgumentParser:
@@ -322,10 +337,10 @@ def _parser() -> argparse.ArgumentParser:
     own = commands.add_parser("tokens", help="Your tokens for API and notebook.")
     tokens = own.add_subparsers(dest="tokens", required=True, metavar="create|list|revoke")
     create = add("create", _create_token, "Make a token of your own and print it, once.", tokens)
-    create.add_argument("name", help="what you call it, such as notebook")
+    create.add_argument("name", type=_token_name, help="what you call it, such as notebook")
     create.add_argument("--scope", action="append", metavar="SCOPE", help="read, predict, write or act; may be repeated")
     create.add_argument("--days", type=int, default=30, help="for which it is valid (30)")
     create.add_argument("-o", "--output", metavar="FILE", help="write it there, for you alone, instead of printing it")
     add("list", _list_tokens, "List your tokens: what they may do, until when.", tokens)
-    add("revoke", _revoke_token, "Make one of your tokens worthless.", tokens).add_argument("name")
+    add("revoke", _revoke_token, "Make one of your tokens worthless.", tokens).add_argument("name", type=_token_name)
     return parser

@@ -48,9 +48,15 @@ class Where(NamedTuple):
         try:
             if path.stat().st_mode & 0o077:
                 raise ClientError(f"Others can read {path}.", f"Run: chmod 600 {path}")
-            return path.read_text(encoding="ascii").strip()
+            token = path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ClientError(f"The token file {path} cannot be read: {error}.", "Check token_file.") from error
+            why = getattr(error, "strerror", None) or error
+            raise ClientError(f"The token file {path} cannot be read: {why}.", "Check token_file.") from error
+        if not re.fullmatch(r"[!-~]+", token):
+            raise ClientError(
+                f"There is no token in {path}.", "Expected one line that begins with sp_, as tokens create printed it."
+            )
+        return token
 
 
 def find_service(environment: Mapping[str, str], files: tuple[Path, ...] | None = None) -> Where:

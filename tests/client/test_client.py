@@ -26,6 +26,7 @@ from stormpetrel_client.where import ClientError, Where, find_service
 import stormpetrel
 from stormpetrel import config
 from stormpetrel.faces.cli import main as cli
+from tests.parts import require
 from tests.parts.submit_service import socket_folder
 
 FOLDER = Path(stormpetrel_client.__file__).parent
@@ -76,7 +77,9 @@ def test_the_environment_wins_over_the_files_and_the_users_file_over_the_sites(t
     assert find_service({"STORMPETREL_SERVICE": "https://b/"}, (theirs, ours)).service == "https://b"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user can be posed as by root only")
 def test_the_home_of_somebody_else_and_a_user_without_one_are_no_obstacle(tmp_path: Path) -> None:
+    require("/usr/bin/python3", install="python3")
     program = "import os; from stormpetrel_client.where import find_service; print(find_service(os.environ).service)"
     shutil.copytree(FOLDER, tmp_path / "client/stormpetrel_client")
     (tmp_path / "home/.config/stormpetrel").mkdir(parents=True)
@@ -110,6 +113,54 @@ def test_a_token_that_others_can_read_is_not_sent(tmp_path: Path) -> None:
         Where("https://a", str(tmp_path / "token")).token()
     (tmp_path / "token").chmod(0o600)
     assert Where("https://a", str(tmp_path / "token")).token() == "sp_x"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "sp_x\nInjected: y\n", "sp_x y\n", "sp_\x07\n"])
+def test_what_is_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
+    (tmp_path / "token").write_text(content)
+    (tmp_path / "token").chmod(0o600)
+    with pytest.raises(ClientError, match="There is no token in"):
+        Where("https://a", str(tmp_path / "token")).token()
+    with pytest.raises(ClientError, match=r"none cannot be read: No such file or directory\.$|Check token_file"):
+        Where("https://a", str(tmp_path / "none")).token()
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        (Where("unix:///run/x", "token"), "The socket needs no token"),
+        (Where("https://a", "token"), "Make a new one, on the machine of the service: stormpetrel tokens create NAME -o FILE"),
+        (Where("https://a"), "then name the file here: STORMPETREL_TOKEN_FILE=FILE"),
+    ],
+)
+def test_who_is_not_let_in_learns_the_way_in(monkeypatch: pytest.MonkeyPatch, where: Where, hint: str) -> None:
+    body = json.dumps({"error": {"what": "The token is not valid.", "hint": "of the API"}}).encode()
+    monkeypatch.setattr(Where, "token", lambda _: None)
+    monkeypatch.setattr(Service, "_exchange", lambda *_: (401, body))
+    with pytest.raises(ClientError, match="The token is not valid") as error:
+        Service(where).ask("GET", "/me")
+    assert hint in error.value.hint and error.value.code == 3
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x\ty", "héllo", "-x"])
+def test_a_name_that_no_token_can_have_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    for act in ("create", "revoke"):
+        with pytest.raises(SystemExit):
+            run("tokens", act, name)
+    assert "name" in capsys.readouterr().err
+
+
+def test_a_token_is_asked_for_over_the_socket_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("STORMPETREL_SERVICE", "https://petrel.example.org")
+    assert run("tokens", "create", "notebook")[0] == 3
+    assert "over the service's Unix socket only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("timeout", ["0", "-3", "nan", "inf", "x"])
+def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], timeout: str) -> None:
+    with pytest.raises(SystemExit):
+        run("alarms", f"--timeout={timeout}")
+    assert "is no time of up to 3600 seconds" in capsys.readouterr().err
 
 
 def test_without_a_service_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
