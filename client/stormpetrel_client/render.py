@@ -80,7 +80,7 @@ def short_lines(answer: Json) -> list[str]:
         parts.append(f"{percent(answer['risk'])} of such jobs fail")
     wait = answer.get("wait") or {}
     if wait.get("p50_s") is not None:
-        parts.append(f"half start {_within(wait['p50_s'])}")
+        parts.append(f"half start {within(wait['p50_s'])}")
     lines = [f"Stormpetrel: {', '.join(parts)}."] if parts else []
     advice = next((piece for piece in answer.get("advice") or []), None)
     if lines and advice:
@@ -353,14 +353,15 @@ def _outlook(answer: Json) -> Iterator[str]:
     wait = answer.get("wait") or {}
     if wait.get("p50_s") is not None and wait.get("p90_s") is not None:
         yield from [] if needs else [""]
-        most = _within(wait["p90_s"]) if wait["p50_s"] < 1.0 else span(wait["p90_s"])
-        yield f"Starts {_within(wait['p50_s'])} (half of such jobs), {most} (nine in ten) of its submission"
+        most = within(wait["p90_s"]) if wait["p50_s"] < 1.0 else span(wait["p90_s"])
+        yield f"Starts {within(wait['p50_s'])} (half of such jobs), {most} (nine in ten) of its submission"
     elif wait.get("reason"):
         yield from [] if needs else [""]
         yield plain(wait["reason"])
 
 
-def _within(seconds: float) -> str:
+def within(seconds: float) -> str:
+    """How soon something begins."""
     return "at once" if seconds < 1.0 else f"within {span(seconds)}"
 
 
@@ -382,7 +383,7 @@ def _effect(piece: Json) -> str:
         parts.append(f"risk {percent(before)} → {percent(after)}")
     before, after = piece.get("wait_before_s"), piece.get("wait_after_s")
     if before is not None and after is not None and after < 0.95 * before:
-        parts.append(f"starts {_within(after)} instead of {'within ' * (after < 1.0)}{span(before)}")
+        parts.append(f"starts {within(after)} instead of {'within ' * (after < 1.0)}{span(before)}")
     if piece.get("core_hours_saved"):
         parts.append(f"{piece['core_hours_saved']:,.1f} core-hours saved")
     return ", ".join(parts)

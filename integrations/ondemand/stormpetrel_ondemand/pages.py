@@ -184,7 +184,7 @@ def _checked(answer: Json) -> str:
     impossible = '<p class="wrong">The cluster cannot run it as it stands.</p>' if fit.get("can_run") is False else ""
     advice = "".join(f'<div class="card">{_piece(piece)}</div>' for piece in answer.get("advice") or [])
     wait = answer.get("wait") or {}
-    starts = f"<p>Half of such jobs start within {render.span(wait['p50_s'])}.</p>" if wait.get("p50_s") is not None else ""
+    starts = f"<p>Half of such jobs start {render.within(wait['p50_s'])}.</p>" if wait.get("p50_s") is not None else ""
     return (
         f'<section id="answer">{_list(answer.get("warnings") or [])}{impossible}{_list(problems)}'
         f"{_verdict(answer.get('verdict'))}{starts}<h2>Advice</h2>"
