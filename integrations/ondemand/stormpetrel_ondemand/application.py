@@ -233,7 +233,7 @@ def _waste_of(service: Service, by: str) -> dict[str, Any]:
 def _advised(service: Service, at_risk: Iterable[Mapping[str, Any]], most: int) -> list[dict[str, Any]] | None:
     """Advice on the open jobs at risk, then on the latest failed ones; one job of each name is asked about.
 
-    It takes longest: where the service is too busy for it, what there is so far is shown with the rest of the page; None: nothing.
+    It takes longest: where the service is too busy for it, what there is so far is shown with the rest of the page, or None.
     """
     failed = service.ask("GET", "/jobs", query={"failed": "true", "limit": 50}).get("items") or []
     chosen: dict[str, Mapping[str, Any]] = {}
