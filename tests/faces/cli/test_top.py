@@ -1,4 +1,4 @@
-"""`stormpetrel top` on a site: once, as JSON, and on a real terminal."""
+"""What users ask the service, asked of a site: `top` once, as JSON and on a real terminal, and the jobs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ def test_once_prints_the_page_and_json_the_same_for_programs(site):
     answer = json.loads(run_here(site, "top", "--json").stdout)
     assert (answer["jobs_total"], len(answer["jobs"]), answer["incidents_total"]) == (12, 12, 1)
     assert answer["headline"] in done.stdout and answer["incidents"][0]["title"][:40] in done.stdout
+
+
+def test_what_users_ask_the_service_an_administrator_asks_the_site(site):
+    done = run_here(site, "jobs", "list", "--limit", "3")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 4, done.stderr
+    ids = run_here(site, "jobs", "list", "--ids").stdout.split()
+    assert len(ids) == 12 and json.loads(run_here(site, "jobs", "list", "--json").stdout)["total"] == 12
+    assert run_here(site, "jobs", "list", "--search", ids[0]).stdout.count(ids[0]) >= 1
+    assert run_here(site, "jobs", "list", "--at-risk").stdout.strip() == "None."
+    assert f"Job {ids[0]}" in run_here(site, "jobs", "show", ids[0]).stdout
+    assert run_here(site, "waste").stdout == run_here(site, "jobs", "waste").stdout != ""
 
 
 def test_without_a_terminal_it_names_the_way_out(site):

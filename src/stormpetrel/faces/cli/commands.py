@@ -43,6 +43,10 @@ COMMANDS: Final[dict[str, Entry]] = {
                 "jobs.forecasts:train",
                 "Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current.",
             ),
+            "list": CommandEntry(
+                "jobs.table:list_jobs", "List the jobs of the site, the newest first, with the latest risk of each."
+            ),
+            "show": CommandEntry("jobs.check:why", "Explain what happened to a job, what was known in time, and what to change."),
             "predict": CommandEntry(
                 "jobs.forecasts:predict", "Forecast which pending and running jobs will fail, highest risk first."
             ),
@@ -260,6 +264,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "nightly": CommandEntry(
         "models:nightly",
         "Train again and use the new model if it is better; then delete what is too old, and compact the tables.",
+    ),
+    "waste": CommandEntry(
+        "jobs.studies:waste", "Add up the core-hours lost to failed jobs, and what cancelling early would have saved."
     ),
     "me": CommandEntry(
         "own:me", "Show one person's page: failures beside those of people alike, waste, what to change, incidents."
