@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from stormpetrel_client.command import client_parser
+from stormpetrel_client.command import parse_words
 
 import stormpetrel.errors
 import stormpetrel.records
@@ -355,7 +355,7 @@ def is_for_users(words: list[str]) -> bool:
     """Whether the light client takes the words."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            client_parser().parse_args(words[: words.index("--")] if "--" in words else words)
+            parse_words(words)
     except SystemExit:
         return False
     return True

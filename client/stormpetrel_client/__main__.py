@@ -2,6 +2,6 @@
 
 import sys
 
-from stormpetrel_client.command import main
+from stormpetrel_client.command import program
 
-sys.exit(main())
+sys.exit(program())

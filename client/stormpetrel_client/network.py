@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,9 @@ def exchange(
         connection.request(method, target, body=body, headers=dict(headers))
         answer = connection.getresponse()
         return answer.status, answer.read(_LARGEST)
+    except socket.timeout as error:  # another name of TimeoutError from Python 3.10 on
+        raise ExchangeError(f"no answer within {limit_s:g} s") from error
     except (OSError, http.client.HTTPException) as error:
-        raise ExchangeError(str(error) or type(error).__name__) from error
+        raise ExchangeError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
     finally:
         connection.close()

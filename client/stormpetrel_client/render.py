@@ -27,6 +27,11 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.0f} %"
 
 
+def portion(share: float | None) -> str:
+    """A share of what was counted, in per cent: all of it is 100 %."""
+    return "100 %" if share == 1.0 else percent(share)
+
+
 def span(seconds: float) -> str:
     """Seconds as a person says them."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
@@ -75,7 +80,7 @@ def short_lines(answer: Json) -> list[str]:
         parts.append(f"{percent(answer['risk'])} of such jobs fail")
     wait = answer.get("wait") or {}
     if wait.get("p50_s") is not None:
-        parts.append(f"half start within {span(wait['p50_s'])}")
+        parts.append(f"half start {within(wait['p50_s'])}")
     lines = [f"Stormpetrel: {', '.join(parts)}."] if parts else []
     advice = next((piece for piece in answer.get("advice") or []), None)
     if lines and advice:
@@ -95,7 +100,7 @@ def job_lines(answer: Json) -> Iterator[str]:
         f"{plain(job.get('state') or 'unknown')}"
     )
     facts = [
-        f"{plain(job['cpus'])} CPUs" if job.get("cpus") else "",
+        _count(job["cpus"], "CPU") if job.get("cpus") else "",
         f"ran {span(job['elapsed_s'])}" if job.get("elapsed_s") is not None else "",
         f"limit {span(job['time_limit_s'])}" if job.get("time_limit_s") else "",
         f"memory {size(job['max_rss_bytes'])} of {size(job['req_mem_bytes'])}"
@@ -165,7 +170,7 @@ def waste_lines(answer: Json) -> Iterator[str]:
                 f"{group.get('jobs', 0):,}",
                 f"{group.get('failed_jobs', 0):,}",
                 f"{group.get('lost_core_seconds', 0) / 3600:,.1f}",
-                percent(group.get("share")),
+                portion(group.get("share")),
             )
             for group in groups
         ],
@@ -181,16 +186,16 @@ def me_lines(answer: Json) -> Iterator[str]:
     yield f"{plain(answer.get('user', '?'))}, the last {'week' if weeks == 1 else f'{plain(weeks)} weeks'}"
     share, peers = answer.get("failed_share"), answer.get("peers") or {}
     yield f"  Failures  {answer.get('failed_jobs', 0):,} of {answer.get('jobs', 0):,} jobs" + (
-        f" ({percent(share)})" if share is not None else ""
+        f" ({portion(share)})" if share is not None else ""
     )
     if peers.get("failed_share") is not None:
-        yield f"            {percent(peers['failed_share'])} of others at your mix of groups and applications"
+        yield f"            {portion(peers['failed_share'])} of others at your mix of groups and applications"
     yield from (f"            {plain(note)}" for note in answer.get("notes") or [])
     lost, held = answer.get("lost_core_hours", 0), answer.get("core_hours", 0)
     yield f"  Waste     {lost:,.1f} of {held:,.1f} core hours, held by failed jobs"
     nouns = {"cpu": "of the cores' time", "memory": "of the memory", "time": "of the time limits"}
     used = [
-        f"{percent(value)} {nouns[name]}"
+        f"{portion(value)} {nouns[name]}"
         for name, value in (answer.get("used") or {}).items()
         if name in nouns and value is not None
     ]
@@ -217,10 +222,10 @@ def me_lines(answer: Json) -> Iterator[str]:
 
 
 def _application(one: Json) -> tuple[str, ...]:
-    failed = percent(one.get("failed_jobs", 0) / one["jobs"]) if one.get("jobs") else "–"
+    failed = portion(one.get("failed_jobs", 0) / one["jobs"]) if one.get("jobs") else "–"
     others = one.get("peers_failed_share")
     name, lost = str(one.get("application", "?"))[:30], f"{one.get('lost_core_hours', 0):,.1f}"
-    return name, f"{one.get('jobs', 0):,}", failed, "" if others is None else percent(others), lost
+    return name, f"{one.get('jobs', 0):,}", failed, "" if others is None else portion(others), lost
 
 
 def digest_lines(answer: Json) -> Iterator[str]:
@@ -256,6 +261,27 @@ def alarm_lines(answer: Json) -> Iterator[str]:
         )
     if not incidents:
         yield "No incidents."
+
+
+def incident_lines(answer: Json) -> Iterator[str]:
+    """One incident: what it is, what it rests on, what happened."""
+    yield f"Incident {plain(answer.get('id', '?'))}: {plain(answer.get('severity', ''))}, {plain(answer.get('state', ''))}"
+    yield f"  {plain(answer.get('title', ''))}"
+    yield from (f"  {plain(answer[key])}" for key in ("change", "held_back_words") if answer.get(key))
+    blame = answer.get("blame")
+    if blame:
+        yield "  The cause is unclear." if blame == "unclear" else f"  Suspected: {plain(blame)}"
+    yield from (f"    {plain(one.get('label', ''))}: {plain(one.get('text', ''))}" for one in answer.get("reasons") or [])
+    moments = answer.get("timeline") or []
+    if moments:
+        yield ""
+        yield "What happened"
+    for moment in moments:
+        yield f"  {plain(moment.get('time', ''))[:16].replace('T', ' ')}  {plain(' '.join(str(moment.get('words', '')).split()))}"
+    jobs = answer.get("jobs") or []
+    if jobs:
+        yield ""
+        yield f"Lost jobs: {' '.join(plain(job.get('job', '?')) for job in jobs[:12])}"
 
 
 def _fit(fit: Json | None) -> Iterator[str]:
@@ -310,8 +336,8 @@ def _reasons(verdict: Json) -> Iterator[str]:
 _NEEDS = {
     "memory": ("Memory", size),
     "time": ("Run time", span),
-    "cpus": ("CPUs", lambda count: f"{count:.1f} CPUs"),
-    "gpus": ("GPUs", lambda count: f"{count:.1f} GPUs"),
+    "cpus": ("CPUs", lambda count: _count(float(f"{count:.1f}"), "CPU")),
+    "gpus": ("GPUs", lambda count: _count(float(f"{count:.1f}"), "GPU")),
     "gpu_memory": ("Memory of GPUs", size),
 }
 
@@ -321,14 +347,22 @@ def _outlook(answer: Json) -> Iterator[str]:
     if needs:
         yield ""
     for (noun, shown), need in needs:
-        yield f"{noun}: half such jobs need up to {shown(need['p50'])}, nine in ten up to {shown(need['p90'])}"
+        request = f" (it asks for {shown(need['request'])})" if need.get("request") else ""
+        verb = "keep busy" if noun in ("CPUs", "GPUs") else "need"
+        yield f"{noun}: half such jobs {verb} up to {shown(need['p50'])}, nine in ten up to {shown(need['p90'])}{request}"
     wait = answer.get("wait") or {}
     if wait.get("p50_s") is not None and wait.get("p90_s") is not None:
         yield from [] if needs else [""]
-        yield f"Starts within {span(wait['p50_s'])} (half of such jobs), {span(wait['p90_s'])} (nine in ten) of its submission"
+        most = within(wait["p90_s"]) if wait["p50_s"] < 1.0 else span(wait["p90_s"])
+        yield f"Starts {within(wait['p50_s'])} (half of such jobs), {most} (nine in ten) of its submission"
     elif wait.get("reason"):
         yield from [] if needs else [""]
         yield plain(wait["reason"])
+
+
+def within(seconds: float) -> str:
+    """How soon something begins."""
+    return "at once" if seconds < 1.0 else f"within {span(seconds)}"
 
 
 def _advice(pieces: Sequence[Json]) -> Iterator[str]:
@@ -349,7 +383,7 @@ def _effect(piece: Json) -> str:
         parts.append(f"risk {percent(before)} → {percent(after)}")
     before, after = piece.get("wait_before_s"), piece.get("wait_after_s")
     if before is not None and after is not None and after < 0.95 * before:
-        parts.append(f"starts within {span(after)} instead of {span(before)}")
+        parts.append(f"starts {within(after)} instead of {'within ' * (after < 1.0)}{span(before)}")
     if piece.get("core_hours_saved"):
         parts.append(f"{piece['core_hours_saved']:,.1f} core-hours saved")
     return ", ".join(parts)
@@ -360,8 +394,8 @@ def _write(piece: Json) -> Iterator[str]:
 
 
 def _request(columns: Json) -> str:
-    nouns = {"req_nodes": "nodes", "req_cpus": "CPUs", "req_gpus": "GPUs", "array_tasks": "array tasks"}
-    parts = [f"{plain(columns[name])} {noun}" for name, noun in nouns.items() if columns.get(name) is not None]
+    nouns = {"req_nodes": "node", "req_cpus": "CPU", "req_gpus": "GPU", "array_tasks": "array task"}
+    parts = [_count(columns[name], noun) for name, noun in nouns.items() if columns.get(name) is not None]
     if columns.get("req_mem_bytes"):
         parts.append(size(columns["req_mem_bytes"]))
     if columns.get("time_limit_s"):
@@ -369,6 +403,11 @@ def _request(columns: Json) -> str:
     if columns.get("partition"):
         parts.append(f"partition {plain(columns['partition'])}")
     return ", ".join(parts) or "nothing; the defaults of the site apply"
+
+
+def _count(number: Any, noun: str) -> str:
+    shown = f"{number:g}" if isinstance(number, float) else plain(number)
+    return f"{shown} {noun}{'' if shown == '1' else 's'}"
 
 
 def _bar(risk: float) -> str:

@@ -1,12 +1,13 @@
 """The words of a person who would type them after `sbatch`: options, the script, its arguments -> what is sent to the service.
 
-words -> split_words -> (options, script or None, `--wrap`). Which options take a value is all that has to be known here; what
-they mean, the service says.
+words -> own_options_first -> ours, sbatch's -> split_words -> (options, script or None, `--wrap`, the script's arguments). Which
+options take a value is all that has to be known here; what they mean, the service says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 _LONG_WITHOUT_VALUE = frozenset(
@@ -23,6 +24,35 @@ class Words(NamedTuple):
     options: list[str]
     script: str | None
     wrap: str | None
+    arguments: tuple[str, ...] = ()  # what stands after the script, which sbatch hands to it
+
+
+def own_options_first(
+    words: Sequence[str], *, flags: Collection[str], with_value: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Part the words after `check` into our own options and what sbatch would get, with or without `--` between them.
+
+    >>> own_options_first(["-t", "5", "job.sh", "--json"], flags={"--json"}, with_value={"--kind"})
+    (['--json'], ['-t', '5', 'job.sh'])
+    """
+    own: list[str] = []
+    others: list[str] = []
+    waiting = iter(words)
+    is_before_script = True
+    for word in waiting:
+        if word == "--":
+            return own, [*others, *(["--"] if others else []), *waiting] if is_before_script else [*waiting, *others]
+        if word in flags or (word.startswith("--") and word.partition("=")[0] in with_value):
+            own.append(word)
+            if word in with_value:
+                own += islice(waiting, 1)
+            continue
+        others.append(word)
+        if is_before_script and word.startswith("-") and word != "-" and _takes_next(word):
+            others += islice(waiting, 1)
+        elif word == "-" or not word.startswith("-"):
+            is_before_script = word == ":"
+    return own, others
 
 
 def split_words(words: Sequence[str]) -> Words:
@@ -30,15 +60,20 @@ def split_words(words: Sequence[str]) -> Words:
     options: list[str] = []
     wrap = None
     waiting = iter(words)
+    word: str | None
     for word in waiting:
         if word == ":":  # the next component of a heterogeneous job
             options.append(word)
             continue
+        if word == "--":
+            word = next(waiting, None)
+            return Words(options, word, wrap, tuple(waiting))
         if not word.startswith("-") or word == "-":
-            return Words(options, word, wrap)
+            return Words(options, word, wrap, tuple(waiting))
         name, has_value, value = word.partition("=")
         if name == "--wrap":
-            wrap = value if has_value else next(waiting, "")
+            wrap = value if has_value else next(waiting, None)
+            options += [] if wrap is not None else [word]  # without a value: the service says so
             continue
         options.append(word)
         if _takes_next(word):

@@ -16,7 +16,8 @@ from stormpetrel_client.unix_http import ExchangeError, exchange
 from stormpetrel_client.where import ClientError, Where
 
 _PREFIX = "/api/v1"
-_LATER = ("/me", "/me/digest", "/tokens")  # what services of before did not have
+_LATER = ("/me", "/me/digest", "/now", "/tokens")  # what services of before did not have
+_NOT_LOGGED_IN = 401
 _REFUSED = 3  # exit code: we may not, or it does not exist
 
 
@@ -71,7 +72,22 @@ class Service:
                 "The service is older than this program: it does not know that.", "Ask your administrators for it.", code=_REFUSED
             )
         if isinstance(error, dict) and isinstance(error.get("what"), str):
+            if status == _NOT_LOGGED_IN:
+                raise ClientError(error["what"], self._way_in(), code=_REFUSED)
             raise ClientError(error["what"], str(error.get("hint") or ""), code=_REFUSED)
         raise ClientError(
             f"What answers at {self._where.service} is not Stormpetrel (status {status}).", "Check the address of the service."
         )
+
+    def _way_in(self) -> str:
+        if self._where.socket_path:
+            return "The socket needs no token: leave out STORMPETREL_TOKEN_FILE and token_file."
+        make = "on the machine of the service: stormpetrel tokens create NAME -o FILE"
+        if self._where.token_file:
+            return f"Make a new one, {make}"
+        return f"Make a token, {make}; then name the file here: STORMPETREL_TOKEN_FILE=FILE, or token_file in client.toml."
+
+    def require_socket(self, what: str) -> None:
+        """ClientError where the service is not reached over its socket, which alone proves who asks."""
+        if not self._where.socket_path:
+            raise ClientError(what, "Do it on the machine of the service, where its socket says who you are.", code=_REFUSED)

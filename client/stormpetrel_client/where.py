@@ -48,16 +48,21 @@ class Where(NamedTuple):
         try:
             if path.stat().st_mode & 0o077:
                 raise ClientError(f"Others can read {path}.", f"Run: chmod 600 {path}")
-            return path.read_text(encoding="ascii").strip()
+            token = path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ClientError(f"The token file {path} cannot be read: {error}.", "Check token_file.") from error
+            why = getattr(error, "strerror", None) or error
+            raise ClientError(f"The token file {path} cannot be read: {why}.", "Check token_file.") from error
+        if not re.fullmatch(r"[!-~]+", token):
+            raise ClientError(
+                f"There is no token in {path}.", "Expected one line that begins with sp_, as tokens create printed it."
+            )
+        return token
 
 
 def find_service(environment: Mapping[str, str], files: tuple[Path, ...] | None = None) -> Where:
     """The service that the environment or a file names, or the usual socket where there is one; ClientError where none is."""
-    home = Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     settings: dict[str, str] = {}
-    for path in (SITE_FILE, home / "stormpetrel/client.toml") if files is None else files:
+    for path in (SITE_FILE, *_own_files(environment)) if files is None else files:
         settings.update(_settings_in(path))
     settings.update(
         {key: environment[name] for key, name in (("service", VARIABLE), ("token_file", TOKEN_VARIABLE)) if environment.get(name)}
@@ -77,6 +82,15 @@ def find_service(environment: Mapping[str, str], files: tuple[Path, ...] | None 
             "Expected unix:///path or https://host; http:// on this machine only.",
         )
     return Where(service.rstrip("/"), settings.get("token_file", ""), settings.get("ca_file", ""))
+
+
+def _own_files(environment: Mapping[str, str]) -> list[Path]:
+    """The file of who asks; none in the home of somebody else, which `sudo` and `setpriv` leave in the environment."""
+    try:
+        folder = Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "stormpetrel"
+        return [folder / "client.toml"] if folder.is_dir() else []
+    except (RuntimeError, KeyError, OSError):  # a user without a home; a folder that may not be entered
+        return []
 
 
 def _settings_in(path: Path) -> dict[str, str]:

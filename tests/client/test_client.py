@@ -5,21 +5,29 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
+import shutil
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stormpetrel_client
 from stormpetrel_client import command, render
-from stormpetrel_client.sbatch import split_words
+from stormpetrel_client.sbatch import own_options_first, split_words
 from stormpetrel_client.service import Service
 from stormpetrel_client.where import ClientError, Where, find_service
 
 import stormpetrel
 from stormpetrel import config
 from stormpetrel.faces.cli import main as cli
+from tests.parts import require
+from tests.parts.submit_service import socket_folder
 
 FOLDER = Path(stormpetrel_client.__file__).parent
 ANSWER = {
@@ -52,6 +60,11 @@ def run(*words: str) -> tuple[int, str]:
     return code, "\n".join(lines)
 
 
+def stdin(data: bytes) -> io.TextIOWrapper:
+    """A standard input that holds this and is no terminal."""
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+
+
 # Where
 
 
@@ -62,6 +75,23 @@ def test_the_environment_wins_over_the_files_and_the_users_file_over_the_sites(t
     assert find_service({}, (theirs,)) == Where("https://petrel.example.org", "", "/etc/ca.pem")
     assert find_service({}, (theirs, ours)).socket_path == "/run/x.sock"
     assert find_service({"STORMPETREL_SERVICE": "https://b/"}, (theirs, ours)).service == "https://b"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user can be posed as by root only")
+def test_the_home_of_somebody_else_and_a_user_without_one_are_no_obstacle(tmp_path: Path) -> None:
+    require("/usr/bin/python3", install="python3")
+    program = "import os; from stormpetrel_client.where import find_service; print(find_service(os.environ).service)"
+    shutil.copytree(FOLDER, tmp_path / "client/stormpetrel_client")
+    (tmp_path / "home/.config/stormpetrel").mkdir(parents=True)
+    (tmp_path / "home/.config/stormpetrel/client.toml").write_text('service = "https://theirs"\n')
+    (tmp_path / "home").chmod(0o700)
+    for home in ({"HOME": str(tmp_path / "home")}, {}):
+        with socket_folder("home") as folder:
+            shutil.copytree(tmp_path / "client", folder / "client", ignore=lambda *_: ["__pycache__"])
+            env = {**home, "PYTHONPATH": str(folder / "client"), "STORMPETREL_SERVICE": "unix:///run/x"}
+            words = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "/usr/bin/python3", "-c", program]
+            done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60, cwd="/")
+        assert (done.stdout, done.returncode) == ("unix:///run/x\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("service", ["http://petrel.example.org", "ftp://x", "petrel"])
@@ -85,6 +115,54 @@ def test_a_token_that_others_can_read_is_not_sent(tmp_path: Path) -> None:
     assert Where("https://a", str(tmp_path / "token")).token() == "sp_x"
 
 
+@pytest.mark.parametrize("content", ["", "\n", "sp_x\nInjected: y\n", "sp_x y\n", "sp_\x07\n"])
+def test_what_is_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
+    (tmp_path / "token").write_text(content)
+    (tmp_path / "token").chmod(0o600)
+    with pytest.raises(ClientError, match="There is no token in"):
+        Where("https://a", str(tmp_path / "token")).token()
+    with pytest.raises(ClientError, match=r"none cannot be read: No such file or directory\.$|Check token_file"):
+        Where("https://a", str(tmp_path / "none")).token()
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        (Where("unix:///run/x", "token"), "The socket needs no token"),
+        (Where("https://a", "token"), "Make a new one, on the machine of the service: stormpetrel tokens create NAME -o FILE"),
+        (Where("https://a"), "then name the file here: STORMPETREL_TOKEN_FILE=FILE"),
+    ],
+)
+def test_who_is_not_let_in_learns_the_way_in(monkeypatch: pytest.MonkeyPatch, where: Where, hint: str) -> None:
+    body = json.dumps({"error": {"what": "The token is not valid.", "hint": "of the API"}}).encode()
+    monkeypatch.setattr(Where, "token", lambda _: None)
+    monkeypatch.setattr(Service, "_exchange", lambda *_: (401, body))
+    with pytest.raises(ClientError, match="The token is not valid") as error:
+        Service(where).ask("GET", "/me")
+    assert hint in error.value.hint and error.value.code == 3
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x\ty", "héllo", "-x"])
+def test_a_name_that_no_token_can_have_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    for act in ("create", "revoke"):
+        with pytest.raises(SystemExit):
+            run("tokens", act, name)
+    assert "name" in capsys.readouterr().err
+
+
+def test_a_token_is_asked_for_over_the_socket_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("STORMPETREL_SERVICE", "https://petrel.example.org")
+    assert run("tokens", "create", "notebook")[0] == 3
+    assert "over the service's Unix socket only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("timeout", ["0", "-3", "nan", "inf", "x"])
+def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], timeout: str) -> None:
+    with pytest.raises(SystemExit):
+        run("alarms", f"--timeout={timeout}")
+    assert "is no time of up to 3600 seconds" in capsys.readouterr().err
+
+
 def test_without_a_service_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("STORMPETREL_SERVICE", raising=False)
     monkeypatch.setattr(command, "find_service", lambda _environment: find_service({}, ()))
@@ -97,7 +175,9 @@ def test_without_a_service_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("words", "options", "script", "wrap"),
     [
-        ("-t 5 -c 8 job.sh arg -x", ["-t", "5", "-c", "8"], "job.sh", None),
+        ("-t 5 -c 8 job.sh arg", ["-t", "5", "-c", "8"], "job.sh", None),
+        ("-t 5 -- job.sh", ["-t", "5"], "job.sh", None),
+        ("-t 5 --wrap", ["-t", "5", "--wrap"], None, None),
         ("-t5 --mem=4G --hold job.sh", ["-t5", "--mem=4G", "--hold"], "job.sh", None),
         ("-HQ -n 2 job.sh", ["-HQ", "-n", "2"], "job.sh", None),
         ("--exclusive --partition long -", ["--exclusive", "--partition", "long"], "-", None),
@@ -107,16 +187,57 @@ def test_without_a_service_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_the_script_is_found_among_the_words(words: str, options: list[str], script: str | None, wrap: str | None) -> None:
-    assert split_words(words.split()) == (options, script, wrap)
+    assert split_words(words.split())[:3] == (options, script, wrap)
 
 
-def test_check_sends_script_and_options(asked: list[tuple[Any, ...]], tmp_path: Path) -> None:
+def test_what_stands_after_the_script_is_for_the_script() -> None:
+    assert split_words("-n 2 job.sh -t 5 : x".split()).arguments == ("-t", "5", ":", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "others"),
+    [
+        ("-t 5 -c 8 job.sh", "", "-t 5 -c 8 job.sh"),
+        ("--json -t 5 job.sh --kind slurm", "--json --kind slurm", "-t 5 job.sh"),
+        ("--time=5 job.sh", "", "--time=5 job.sh"),
+        ("-J --json job.sh", "", "-J --json job.sh"),
+        ("--kind=slurm -n1 : -n2 job.sh", "--kind=slurm", "-n1 : -n2 job.sh"),
+        ("-- --json job.sh", "", "--json job.sh"),
+        ("-t 5 -- --json", "", "-t 5 -- --json"),
+        ("job.sh -- -t 5", "", "-t 5 job.sh"),
+        ("job.sh --fail-above", "--fail-above", "job.sh"),
+    ],
+)
+def test_options_of_sbatch_need_no_dashes_before_them(words: str, own: str, others: str) -> None:
+    cut = own_options_first(words.split(), flags={"--json"}, with_value={"--kind", "--fail-above"})
+    assert cut == (own.split(), others.split())
+
+
+@pytest.mark.parametrize("dashes", [(), ("--",)])
+def test_check_sends_script_and_options(asked: list[tuple[Any, ...]], tmp_path: Path, dashes: tuple[str, ...]) -> None:
     (tmp_path / "fit.sh").write_text("#!/bin/sh\n./fit\n")
-    code, text = run("check", "--", "-t", "5", str(tmp_path / "fit.sh"))
+    code, text = run("check", *dashes, "-t", "5", "--time-min=1", str(tmp_path / "fit.sh"))
     assert (code, asked[0][:2]) == (0, ("POST", "/predict/script"))
-    assert asked[0][3]["arguments"] == ["-t", "5"] and asked[0][3]["text"] == "#!/bin/sh\n./fit\n"
+    assert asked[0][3]["arguments"] == ["-t", "5", "--time-min=1"] and asked[0][3]["text"] == "#!/bin/sh\n./fit\n"
     assert "61 % of such jobs fail" in text and "write: #SBATCH --mem=24G" in text
     assert "\x1b" not in text
+
+
+def test_an_option_after_the_script_is_noted_and_left_to_the_script(
+    asked: list[tuple[Any, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fit.sh").write_text("#!/bin/sh\n./fit\n")
+    assert run("check", str(tmp_path / "fit.sh"), "-t", "5")[0] == 0 and asked[0][3]["arguments"] == []
+    assert "note: -t stands after the script" in capsys.readouterr().err
+
+
+def test_a_script_that_an_unknown_option_took_is_named(
+    asked: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fit.sh").write_text("#!/bin/sh\n./fit\n")
+    monkeypatch.setattr(sys, "stdin", stdin(b""))
+    assert run("check", "--jsno", str(tmp_path / "fit.sh"))[0] == 2 and not asked
+    assert f"{tmp_path}/fit.sh was taken as the value of --jsno." in capsys.readouterr().err
 
 
 def test_check_of_a_wrapped_command_and_exit_codes(asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +251,7 @@ def test_check_of_a_wrapped_command_and_exit_codes(asked: list[tuple[Any, ...]],
 def test_a_script_comes_from_standard_input_as_for_sbatch(
     asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("#!/bin/sh\n./fit\n"))
+    monkeypatch.setattr(sys, "stdin", stdin(b"#!/bin/sh\n./fit\n"))
     assert run(*words)[0] == 0
     body = asked[0][3]
     assert (body["text"], body["name"]) == ("#!/bin/sh\n./fit\n", "stdin")
@@ -140,9 +261,54 @@ def test_a_script_comes_from_standard_input_as_for_sbatch(
 def test_an_empty_standard_input_is_no_script(
     asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    monkeypatch.setattr(sys, "stdin", stdin(b"\n"))
     assert run("check")[0] == 2 and not asked
     assert "Which script? Standard input is empty." in capsys.readouterr().err
+
+
+def test_what_is_no_text_reaches_the_service_which_says_so(asked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin(b"\x7fELF\xff\xfe\0\0"))
+    assert run("check")[0] == 0 and asked[0][3]["text"].startswith("\x7fELF\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"), [(b"", "is empty: there is no job in it."), (None, "cannot be read: Is a directory.")]
+)
+def test_what_is_no_script_is_one_sentence(
+    asked: list[tuple[Any, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, complaint: str
+) -> None:
+    if content is not None:
+        (tmp_path / "job.sh").write_bytes(content)
+    path = tmp_path / "job.sh" if content is not None else tmp_path
+    assert run("check", str(path))[0] == 2 and not asked and f"{path} {complaint}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("risk", ["30", "-1", "nan", "abc"])
+def test_a_risk_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], risk: str) -> None:
+    with pytest.raises(SystemExit):
+        run("check", f"--fail-above={risk}", "job.sh")
+    assert "no risk from 0 to 1, such as 0.3" in capsys.readouterr().err
+
+
+def test_what_the_service_says_of_a_field_is_said_of_the_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: Service, *_: Any, **__: Any) -> Any:
+        raise ClientError("query.limit: Input should be less than or equal to 1000.", "The API's own pages say.", code=3)
+
+    monkeypatch.setattr(Service, "ask", refuse)
+    monkeypatch.setenv("STORMPETREL_SERVICE", "unix:///run/nowhere.sock")
+    assert run("jobs", "list", "--limit", "5000")[0] == 3
+    assert "error: --limit: Input should be less than or equal to 1000." in capsys.readouterr().err
+
+
+def test_all_of_what_was_counted_is_a_hundred_per_cent_and_a_start_without_waiting_is_at_once() -> None:
+    assert "22 of 22 jobs (100 %)" in "\n".join(render.me_lines({"jobs": 22, "failed_jobs": 22, "failed_share": 1.0}))
+    answer = {"risk": 1.0, "wait": {"p50_s": 0.0, "p90_s": 7200.0}, "advice": [{"wait_before_s": 7200.0, "wait_after_s": 0.0}]}
+    assert render.short_lines(answer)[0] == "Stormpetrel: over 99 % of such jobs fail, half start at once."
+    text = "\n".join(render.check_lines(answer))
+    assert "Starts at once (half of such jobs), within 2.0 h (nine in ten) of its submission" in text
+    assert "starts at once instead of within 2.0 h" in text
 
 
 def test_two_lines_for_somebody_who_is_submitting(asked: list[tuple[Any, ...]]) -> None:
@@ -166,11 +332,15 @@ def test_an_answer_of_an_older_service_is_printed_as_far_as_it_goes() -> None:
 
 
 def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_out() -> None:
-    needs = {"memory": {"p50": 2.0**30, "p90": 2.0**31}, "time": {"p50": 60.0, "p90": 7200.0}, "cpus": {"p50": 1.5, "p90": 7.0}}
+    needs = {
+        "memory": {"p50": 2.0**30, "p90": 2.0**31, "request": 2.0**32},
+        "time": {"p50": 60.0, "p90": 7200.0},
+        "cpus": {"p50": 1.5, "p90": 7.0},
+    }
     lines = list(render.check_lines({"needs": {**needs, "licences": {"p50": 1, "p90": 2}}}))
-    assert "Memory: half such jobs need up to 1.0 GB, nine in ten up to 2.0 GB" in lines
+    assert "Memory: half such jobs need up to 1.0 GB, nine in ten up to 2.0 GB (it asks for 4.0 GB)" in lines
     assert "Run time: half such jobs need up to 60 s, nine in ten up to 2.0 h" in lines
-    assert "CPUs: half such jobs need up to 1.5 CPUs, nine in ten up to 7.0 CPUs" in lines
+    assert "CPUs: half such jobs keep busy up to 1.5 CPUs, nine in ten up to 7 CPUs" in lines
     assert not any("licences" in line for line in lines)
 
 
@@ -180,25 +350,6 @@ def test_needs_are_in_their_units_and_an_unknown_one_of_a_newer_service_is_left_
 def test_ids_for_a_shell_are_digits_alone() -> None:
     rows = [{"job": "12"}, {"job": "7_3"}, {"job": "12"}, {"job": "$(id)"}, {"job": "1 2"}, {"job": "_"}, {}, {"job": "٣"}]
     assert list(render.job_ids(rows)) == ["12", "7_3"]
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (("ch",), "check"), (("why", "1"), "12 17_3"), (("jobs", "show", "2"), "29"), (("jobs", ""), "list show"),
-        (("tokens", "r"), "revoke"), (("digest", "o"), "on off"), (("check", "jo"), "job.sh"), (("waste", ""), ""),
-    ],
-)  # fmt: skip
-def test_bash_completes_commands_ids_and_files(tmp_path: Path, words: tuple[str, ...], completed: str) -> None:
-    (tmp_path / "job.sh").touch()
-    file = FOLDER.parents[1] / "integrations/completion/stormpetrel.bash"
-    program = 'stormpetrel() { [ "$*" = "jobs list --ids --limit 50 --timeout 1" ] && printf "12\\n17_3\\n29\\n"; }'
-    script = (
-        f'{program}; source "$1"; shift; COMP_WORDS=(stormpetrel "$@"); COMP_CWORD=$#; _stormpetrel; echo "${{COMPREPLY[*]}}"'
-    )
-    command = ["bash", "--norc", "-c", script, "bash", str(file), *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == completed
 
 
 # Tokens
@@ -263,6 +414,57 @@ def test_without_a_site_the_program_asks_the_service(monkeypatch: pytest.MonkeyP
     assert not cli.is_for_service(["jobs", "train"]) and not cli.is_for_service(["check", "job.sh", "--site", "x"])
     (tmp_path / config.SITE_FILE).touch()
     assert not cli.is_for_service(["check", "job.sh"])
+
+
+def as_process(*words: str, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The light client as a process of its own."""
+    command = [sys.executable, "-m", "stormpetrel_client", *words]
+    return subprocess.run(
+        command, env={"PYTHONPATH": str(FOLDER.parent), **environment}, stdout=stdout, stderr=subprocess.PIPE, text=True,
+        check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Iterator[str]:
+    """A service that gives every question the same answer."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(tmp_path / "s"))
+    listening.listen()
+
+    def answer() -> None:
+        with suppress(OSError):  # the end of the test
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + json.dumps({**ANSWER, "items": MANY_JOBS}).encode())
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    yield f"unix://{tmp_path}/s"
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join()
+
+
+MANY_JOBS = [{"job": str(number), "job_name": "fit", "state": "RUNNING"} for number in range(5000)]
+
+
+def test_a_terminal_without_our_letters_gets_others(answering: str, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    done = as_process("check", str(tmp_path / "job.sh"), STORMPETREL_SERVICE=answering, PYTHONIOENCODING="ascii:strict")
+    assert done.returncode == 0 and "61 % of such jobs fail" in done.stdout, done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(answering: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = as_process("jobs", "list", stdout=writing, STORMPETREL_SERVICE=answering)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_service_that_is_away_is_one_sentence(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stormpetrel_client.where import ClientError
 
 APP = Path(__file__).parents[2] / "integrations" / "ondemand"
 HALF = "\ud83d<b>"  # half of a character, as JSON may hold it
@@ -21,7 +22,10 @@ def app(monkeypatch):
     def with_answers(answers: dict[str, Any]):
         class Service:
             def ask(self, method, path, **_):
-                return answers.get(path, {})
+                answer = answers.get(path, {})
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
 
         monkeypatch.setattr(application, "_service", lambda timeout_s=0.0: Service())
 
@@ -58,6 +62,21 @@ def test_an_answer_of_another_form_is_a_page_and_a_widget_that_say_so(app, answe
         status, text = get(path)
         assert status == 503 and "do not understand each other" in text
         assert ("<html" in text) == (path == "/jobs")
+
+
+def test_a_service_too_busy_for_advice_does_not_take_the_rest_of_the_page_away(app):
+    row = {"job": 7, "ref": "7", "job_name": "fit", "state": "RUNNING", "risk": 0.5}
+    jobs = {"/jobs": {"items": [row, {**row, "ref": "8", "job_name": "gone"}], "total": 2}}
+    busy = ClientError("The service does not answer: no answer within 3 s.")
+    for path in ("/", "/widget", "/advice"):
+        status, text = app({**jobs, "/jobs/7/advice": busy})(path)
+        assert status == 200 and "the service is busy" in text and ("fit" in text or path == "/advice")
+    gone = ClientError("There is no such job.", code=3)
+    advice = {"advice": [{"sentence": "Ask for less."}]}
+    status, text = app({**jobs, "/jobs/7/advice": gone, "/jobs/8/advice": advice})("/advice")
+    assert status == 200 and "Ask for less." in text and "busy" not in text
+    status, text = app({**jobs, "/jobs/7/advice": advice, "/jobs/8/advice": busy})("/widget")
+    assert status == 200 and "Ask for less." in text and "busy" not in text
 
 
 def test_half_a_character_in_a_name_breaks_no_page(app):

@@ -27,6 +27,7 @@ MOST_SCRIPT = 300_000  # characters, as in the light client
 _MOST_BODY = 3 * MOST_SCRIPT + 10_000  # bytes; in a form a sign of ASCII takes up to three, a letter beyond it more
 _TIMEOUT_S = 10.0
 _WIDGET_TIMEOUT_S = 3.0
+_NOT_THERE = 3  # code of an error: it does not exist, or may not be seen
 _COOKIE = "stormpetrel_form"
 _MOST_PARAMETERS = 20
 _MOST_ADVISED = 5
@@ -130,7 +131,7 @@ def application(environment: Environment, start_response: StartResponse) -> Iter
     except _PageError as error:
         status, text = error.status, pages.error_page(request.base, error.what, error.hint)
     except ClientError as error:
-        status, text = (404 if error.code == 3 else 503), pages.error_page(request.base, error.what, error.hint)
+        status, text = (404 if error.code == _NOT_THERE else 503), pages.error_page(request.base, error.what, error.hint)
         if request.path == "/widget":
             text = pages.widget_error(error.what)
     except (LookupError, TypeError, ValueError, AttributeError):  # an answer of another form than this application expects
@@ -229,15 +230,23 @@ def _waste_of(service: Service, by: str) -> dict[str, Any]:
     return dict(service.ask("GET", "/waste", query={"by": by, "weeks": _WEEKS}))
 
 
-def _advised(service: Service, at_risk: Iterable[Mapping[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Advice on the open jobs at risk, then on the latest failed ones; one job of each name is asked about."""
+def _advised(service: Service, at_risk: Iterable[Mapping[str, Any]], most: int) -> list[dict[str, Any]] | None:
+    """Advice on the open jobs at risk, then on the latest failed ones; one job of each name is asked about.
+
+    It takes longest: where the service is too busy for it, what there is so far is shown with the rest of the page, or None.
+    """
     failed = service.ask("GET", "/jobs", query={"failed": "true", "limit": 50}).get("items") or []
     chosen: dict[str, Mapping[str, Any]] = {}
     for row in (*at_risk, *failed):
         chosen.setdefault(str(row.get("job_name")), row)
     advised = []
     for row in list(chosen.values())[: 2 * most]:
-        answer = service.ask("GET", f"/jobs/{row['ref']}/advice")
+        try:
+            answer = service.ask("GET", f"/jobs/{row['ref']}/advice")
+        except ClientError as error:
+            if error.code == _NOT_THERE:  # the job is gone
+                continue
+            return advised or None
         pieces = [piece for piece in (answer.get("next"), *(answer.get("advice") or [])) if piece]
         if pieces:
             advised.append({"job": row, "advice": pieces[0]})

@@ -15,6 +15,7 @@ from stormpetrel_client import render
 Json = Mapping[str, Any]
 WASTE_GROUPS = ("application", "partition", "outcome", "week")
 _LONGEST = 60
+_BUSY = "Not ready: the service is busy. Load the page again in a while."
 _MENU = (("/", "Overview"), ("/jobs", "Jobs at risk"), ("/waste", "Waste"), ("/advice", "Advice"), ("/check", "Check a script"),
          ("/why", "Why a job"))  # fmt: skip
 
@@ -25,7 +26,7 @@ def text(value: object, longest: int = 1000) -> str:
     return escape(shown if len(shown) <= longest else shown[: longest - 1] + "…")
 
 
-def overview_page(base: str, at_risk: Json, waste: Json, advised: Sequence[Json]) -> str:
+def overview_page(base: str, at_risk: Json, waste: Json, advised: Sequence[Json] | None) -> str:
     """The three things that a user wants to know, on one page."""
     return _page(
         base, "/", "Your jobs",
@@ -50,7 +51,7 @@ def waste_page(base: str, waste: Json) -> str:
                  _waste_sentence(waste), _waste_table(waste, 100))  # fmt: skip
 
 
-def advice_page(base: str, advised: Sequence[Json]) -> str:
+def advice_page(base: str, advised: Sequence[Json] | None) -> str:
     """What to request instead."""
     return _page(base, "/advice", "Advice", _advice_cards(base, advised))
 
@@ -83,7 +84,7 @@ def error_page(base: str, what: str, hint: str) -> str:
     )
 
 
-def widget(base: str, at_risk: Json, waste: Json, advised: Sequence[Json]) -> str:
+def widget(base: str, at_risk: Json, waste: Json, advised: Sequence[Json] | None) -> str:
     """The fragment that the dashboard shows."""
     rows = "".join(
         f'<li class="list-group-item d-flex justify-content-between"><a href="{_why_url(base, row)}">{text(row.get("job", "?"))} '
@@ -93,11 +94,14 @@ def widget(base: str, at_risk: Json, waste: Json, advised: Sequence[Json]) -> st
     listed = (
         f'<ul class="list-group list-group-flush">{rows}</ul>' if rows else '<p class="mb-2">None of your jobs is at risk.</p>'
     )
-    advice = "".join(f'<p class="mb-1">{_name(one["job"], 30)}: {text(one["advice"].get("sentence", ""))}</p>' for one in advised)
+    advice = "".join(
+        f'<p class="mb-1">{_name(one["job"], 30)}: {text(one["advice"].get("sentence", ""))}</p>' for one in advised or []
+    )
+    nothing = _BUSY if advised is None else "None."
     return (
         f'<div class="stormpetrel-widget"><h4 class="h6">Jobs at risk ({int(at_risk.get("total") or 0):,})</h4>{listed}'
         f'<h4 class="h6 mt-3">Waste, last four weeks</h4>{_waste_sentence(waste)}'
-        f'<h4 class="h6 mt-3">Advice</h4>{advice or "<p>None.</p>"}'
+        f'<h4 class="h6 mt-3">Advice</h4>{advice or f"<p>{nothing}</p>"}'
         f'<a href="{_url(base, "/")}">More</a> · <a href="{_url(base, "/check")}">Check a script</a></div>'
     )
 
@@ -161,7 +165,9 @@ def _waste_table(waste: Json, most: int) -> str:
     return _table(heads, cells, "Nothing was lost.")
 
 
-def _advice_cards(base: str, advised: Sequence[Json]) -> str:
+def _advice_cards(base: str, advised: Sequence[Json] | None) -> str:
+    if advised is None:
+        return f"<p>{_BUSY}</p>"
     if not advised:
         return "<p>None. Past jobs support no change of your requests.</p>"
     return "".join(
@@ -184,7 +190,7 @@ def _checked(answer: Json) -> str:
     impossible = '<p class="wrong">The cluster cannot run it as it stands.</p>' if fit.get("can_run") is False else ""
     advice = "".join(f'<div class="card">{_piece(piece)}</div>' for piece in answer.get("advice") or [])
     wait = answer.get("wait") or {}
-    starts = f"<p>Half of such jobs start within {render.span(wait['p50_s'])}.</p>" if wait.get("p50_s") is not None else ""
+    starts = f"<p>Half of such jobs start {render.within(wait['p50_s'])}.</p>" if wait.get("p50_s") is not None else ""
     return (
         f'<section id="answer">{_list(answer.get("warnings") or [])}{impossible}{_list(problems)}'
         f"{_verdict(answer.get('verdict'))}{starts}<h2>Advice</h2>"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from stormpetrel.answers.jobs.one_job import advice_answer, notes_about, script_line, verdict_answer
+from stormpetrel.answers.jobs.one_job import advice_answer, fitting_advice, notes_about, script_line, verdict_answer
+from stormpetrel.answers.schemas.job import JobCause
 from stormpetrel.jobs.advice.advice import Advice
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.predictor import Verdict
@@ -19,6 +20,19 @@ def test_the_line_to_write_is_in_the_language_of_the_scheduler(source, line):
 
 def test_advice_that_changes_no_request_has_no_line():
     assert script_line({"source": "sacct"}, Advice(None, None, None, "Look at node n7.", (), 4, "mine")) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "certainty", "kept"),
+    [("node", "likely", 1), ("storage", "certain", 1), ("node", "possible", 3), ("user", "likely", 3)],
+)
+def test_where_the_node_was_at_fault_nobody_is_sent_to_the_script_or_to_a_trial_run(fault, certainty, kept):
+    trial = Advice("time_limit_s", 3600.0, 300.0, "Run it once with a limit of 5 min.", (), 4, "mine", experiment=True)
+    script = Advice(None, None, None, "The request is not the problem: look at the script.", (), 4, "mine")
+    cause = JobCause(kind="node", sentence="", certainty=certainty, fault=fault, change="", evidence=[])
+    pieces = fitting_advice([ADVICE, trial, script], cause)
+    assert len(pieces) == kept and pieces[0] == ADVICE
+    assert len(fitting_advice([ADVICE, trial, script], None)) == 3
 
 
 def test_a_verdict_keeps_its_strongest_reasons_and_counts_the_others():

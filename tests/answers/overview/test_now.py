@@ -5,8 +5,10 @@ import pytest
 from stormpetrel.answers.alarms.acts import act_on_incident
 from stormpetrel.answers.cluster.cluster import cluster_now
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.overview.now import incident_headline, news_since, now_page
+from stormpetrel.answers.overview.now import incident_headline, news_since, now_page, top_page
+from stormpetrel.answers.overview.overview import Overview
 from stormpetrel.answers.schemas.health import NowNode
+from stormpetrel.answers.schemas.jobs import JobsQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.figures.nodes import node_map
 from stormpetrel.records.findings import FindingKind, SubjectKind
@@ -82,6 +84,16 @@ def test_pages_come_first_and_acknowledged_ones_are_counted(live):
     assert (answer.headline, answer.level) == ("2 open incidents, 1 of them a page; 1 acknowledged.", "warning")
     assert (now_page(live, EVE).headline, now_page(live, EVE).nodes) == ("No open incident.", [])
     assert incident_headline(answer.incidents[:1]) == "1 open incident, a page; acknowledged."
+
+
+def test_top_says_of_a_site_that_nobody_serves_what_its_page_says(live):
+    raise_incidents(live.site, finding(when=END - HOUR), batch_finding("ann", when=END - HOUR))
+    overview = Overview()
+    overview.refresh(live.site)
+    page, answer = now_page(live, LOCAL), top_page(live.site, overview, LOCAL, JobsQuestion())
+    assert (answer.headline, answer.level, answer.incidents) == (page.headline, page.level, page.incidents)
+    assert (answer.incidents_total, answer.at_risk_total, answer.jobs_total) == (2, 0, live.overview.frame.height)
+    assert top_page(live.site, overview, EVE, JobsQuestion()).incidents == []
 
 
 def test_what_is_new_is_what_happened_after_a_time(live):

@@ -70,7 +70,14 @@ def test_an_earlier_client_understands_todays_service(
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [*CASES, (("tokens", "list"), "You have no tokens"), (("me", "--weeks", "52"), "Failures"), (("digest",), "no digests")],
+    [
+        *CASES,
+        (("top", "--once"), "Jobs at risk"),
+        (("alarms", "list"), ""),
+        (("tokens", "list"), "You have no tokens"),
+        (("me", "--weeks", "52"), "Failures"),
+        (("digest",), "no digests"),
+    ],
 )
 def test_todays_client_understands_todays_service(service: Path, words: tuple[str, ...], said: str) -> None:
     done = run(Path(stormpetrel_client.__file__).parents[1], service, *words)
@@ -128,7 +135,7 @@ def test_todays_client_understands_an_earlier_service(earlier_service: Path, wor
     assert done.returncode == 0 and said in done.stdout, (done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("words", [("me",), ("tokens", "list"), ("tokens", "create", "a"), ("digest", "on")])
+@pytest.mark.parametrize("words", [("me",), ("top", "--once"), ("tokens", "list"), ("tokens", "create", "a"), ("digest", "on")])
 def test_what_an_earlier_service_does_not_know_is_one_sentence(earlier_service: Path, words: tuple[str, ...]) -> None:
     done = run(Path(stormpetrel_client.__file__).parents[1], earlier_service, *words)
     assert done.returncode == 3 and "The service is older than this program" in done.stderr and "Traceback" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -38,6 +39,7 @@ def test_a_user_sees_the_own_figures_beside_those_of_people_alike_and_no_name(bo
     text = shown(board.live, Viewer("ada", is_admin=False))
     assert "4 of 10 jobs" in text and "at least 6 others" in text and "#SBATCH --mem=" in text
     assert [name for name in (f"bo{k}" for k in range(6)) if name in text] == []
+    assert '"40 %"' in text and not re.search(r"\d\.\d %", text)
 
 
 def test_a_user_cannot_open_the_page_of_another(board):

@@ -89,6 +89,9 @@ def test_a_job_that_runs_is_told_of_the_next_try_and_how_far_it_has_come():
     pieces, _ = prescribe(job, None, Prescribed([], lambda: True, NOW, kind))
     assert "before the next try" in pieces[0].sentence
     assert pieces[0].evidence[1] == "this one has run for 1 h, longer than those"
+    ended = job.with_columns(end_time=pl.lit(NOW - timedelta(minutes=59)).cast(failures.schema["end_time"]))
+    pieces, _ = prescribe(ended, None, Prescribed([], lambda: True, NOW, kind))
+    assert not any("has run for" in line for line in pieces[0].evidence)
 
 
 def test_more_is_asked_for_only_where_a_run_of_the_same_work_came_near_the_request():
@@ -182,6 +185,9 @@ def test_needs_and_start_are_told_in_a_line_each():
     ]
     assert wait_texts(WaitEstimate(60.0, 3600.0, 30.0)) == [
         "Starts within 1 min (half of such jobs), 1 h (nine in ten) of its submission; it has waited for 30 s"
+    ]
+    assert wait_texts(WaitEstimate(0.0, 3600.0, 0.0)) == [
+        "Starts at once (half of such jobs), within 1 h (nine in ten) of its submission"
     ]
     reason = "No estimate of the start: it is held."
     assert wait_texts(WaitEstimate(None, None, 0.0, reason)) == [reason]

@@ -28,6 +28,7 @@ from stormpetrel.answers.jobs.one_job import (
     PRIOR_SPEAKS,
     advice_answer,
     advice_for,
+    fitting_advice,
     notes_about,
     script_line,
     useful_advice,
@@ -101,6 +102,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     more = with_outlook(live.site, live.outlook(), job, prescribed, risk)
     profile, trouble = _profile(live, job)
     earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
+    cause = cause_of(live.site, record, _around(live, record))
     return JobInFull(
         ref=str(ref),
         job={name: json_value(value) for name, value in record.items() if value is not None},
@@ -108,8 +110,11 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
         waiting=_waiting(live, record),
         predictions=predictions,
         next=None if following is None else advice_answer(following, script_line(record, following)),
-        advice=[advice_answer(piece, script_line(record, piece), mem_update=more.mem_update) for piece in more.advice],
-        cause=cause_of(live.site, record, _around(live, record)),
+        advice=[
+            advice_answer(piece, script_line(record, piece), mem_update=more.mem_update)
+            for piece in fitting_advice(more.advice, cause)
+        ],
+        cause=cause,
         remedies=remedies_for(job, past, now=now),
         needs=more.needs,
         wait=more.wait,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from stormpetrel.sources.scripts.job_script import JobRequest, change_line
 if TYPE_CHECKING:
     import polars as pl
 
+    from stormpetrel.answers.schemas.job import JobCause
     from stormpetrel.jobs.advice.advice import RiskOf
     from stormpetrel.jobs.advice.kinds import Kind
     from stormpetrel.store.site import Site
@@ -35,6 +36,7 @@ NOT_KNOWN: Final = "I do not know this user or this application yet: the risk is
 NODE_FAILED: Final = "A node failed under the job: its request is not the problem. Submit it again as it is."
 ENOUGH_REASONS: Final = 12
 _REQUESTED: Final = ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s")
+_OWN_FAULTS: Final = ("user", "unclear")
 _NODE_STATES: Final = ("NODE_FAIL", "BOOT_FAIL")
 
 
@@ -59,6 +61,13 @@ def advice_for(
     first = (following.column, following.proposed) if following else None
     others = advise(job, past, now=now, risk_of=risk_of, kind=kind)
     return following, tuple(piece for piece in others if (piece.column, piece.proposed) != first)
+
+
+def fitting_advice(pieces: Iterable[Advice], cause: JobCause | None) -> tuple[Advice, ...]:
+    """Return the advice without looks at the script and trial runs, where the node or somebody else is likely at fault."""
+    if cause is None or cause.fault in _OWN_FAULTS or cause.certainty == "possible":
+        return tuple(pieces)
+    return tuple(piece for piece in pieces if piece.column is not None and not piece.experiment)
 
 
 def notes_about(job: Mapping[str, Any], *, known: bool | None, named: str = "") -> list[str]:

@@ -16,6 +16,7 @@ from stormpetrel.answers.jobs.one_job import (
     PRIOR_SPEAKS,
     advice_answer,
     advice_for,
+    fitting_advice,
     notes_about,
     script_line,
     useful_advice,
@@ -69,15 +70,19 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     more = with_outlook(site, site_outlook(site, now), row, prescribed, risk)
     is_held = job["state"] == JobState.HELD  # others on its host and of its cluster id tell whose fault a hold is
     known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
+    cause = cause_of(site, job, past.filter(ended_near(job)).collect())
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
         never_started=was_never_started(job),
         waiting=waiting_answer(why_waiting(job, known.cluster if known else None, past.collect() if is_held else None)),
-        cause=cause_of(site, job, past.filter(ended_near(job)).collect()),
+        cause=cause,
         remedies=remedies_for(row, past, now=now),
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
-        advice=[advice_answer(piece, script_line(job, piece), mem_update=more.mem_update) for piece in more.advice],
+        advice=[
+            advice_answer(piece, script_line(job, piece), mem_update=more.mem_update)
+            for piece in fitting_advice(more.advice, cause)
+        ],
         needs=more.needs,
         wait=more.wait,
         notes=[*notes, *left_out, *more.notes],

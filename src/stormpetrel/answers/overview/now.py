@@ -1,7 +1,8 @@
 """How the site is now: open incidents, jobs at risk, nodes, the cluster's hour against its expectation, sources.
 
-LiveSite + Viewer -> now_page -> NowAnswer; + a time -> news_since -> NewsAnswer. Composed of the answers of other pages: who may
-see what is decided there. Nothing is waited for: what is still being worked out is named as pending.
+LiveSite + Viewer -> now_page -> NowAnswer; Site + Overview -> top_page -> TopAnswer; + a time -> news_since -> NewsAnswer.
+Composed of the answers of other pages: who may see what is decided there. Nothing is waited for: what is still being worked out
+is named as pending.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.cluster.bucket import cluster_bucket
 from stormpetrel.answers.cluster.cluster import ClusterState, cluster_now
 from stormpetrel.answers.nodes.nodes import node_answer
-from stormpetrel.answers.overview.job_table import job_rows
+from stormpetrel.answers.overview.job_table import job_rows, table_query
 from stormpetrel.answers.overview.query import TableFilter, TableQuery
 from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentQuestion
 from stormpetrel.answers.schemas.cluster import BucketQuestion, ClusterNow
-from stormpetrel.answers.schemas.health import NewsAnswer, NewsLine, NowAnswer, NowHour, NowNode
+from stormpetrel.answers.schemas.health import NewsAnswer, NewsLine, NowAnswer, NowHour, NowNode, TopAnswer
 from stormpetrel.answers.schemas.nodes import NodesQuestion
 from stormpetrel.answers.site.health import source_lags
 from stormpetrel.answers.viewer import READ
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
     from stormpetrel.answers.cluster.board import ClusterBoard
     from stormpetrel.answers.history.day_book import DayBook
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.overview.overview import Overview
+    from stormpetrel.answers.schemas.jobs import JobsQuestion
     from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.store.site import Site
 
 T = TypeVar("T")
 MOST_SHOWN: Final = 10  # incidents and jobs
@@ -54,10 +58,9 @@ _DIGITS: Final = re.compile(r"(\d+)")
 def now_page(live: LiveSite, viewer: Viewer) -> NowAnswer:
     """Return how the site is now, for what this viewer may see."""
     viewer.require(READ)
-    lines = list_incidents(live.site, viewer, IncidentQuestion(limit=MOST_INCIDENTS)).incidents
-    lines = sorted(lines, key=lambda line: -SEVERITIES.index(Severity(line.severity)))  # of the same severity the newest first
+    lines = _open_incidents(live.site, viewer)
     board = _snapshot(live.boards.cluster, live)
-    sources = source_lags(live, viewer)
+    sources = source_lags(live.site, viewer)
     broken = sum(bool(source.problem) for source in sources)
     at_risk = live.overview.page(viewer, _at_risk())
     how = None if board is None else cluster_now(live, viewer, board=board.value)
@@ -75,6 +78,32 @@ def now_page(live: LiveSite, viewer: Viewer) -> NowAnswer:
         sources=sources,
         pending=_pending(live),
     )
+
+
+def top_page(site: Site, overview: Overview, viewer: Viewer, question: JobsQuestion) -> TopAnswer:
+    """Return how a site is now that nobody serves, and a page of its jobs, out of an overview that was just refreshed."""
+    viewer.require(READ)
+    lines, sources = _open_incidents(site, viewer), source_lags(site, viewer)
+    broken = sum(bool(source.problem) for source in sources)
+    at_risk, jobs = overview.page(viewer, _at_risk()), overview.page(viewer, table_query(question))
+    return TopAnswer(
+        as_of=site.now(),
+        level=_level(lines, broken),
+        headline=f"{incident_headline(lines)}{_broken_text(broken)}",
+        incidents=lines[:MOST_SHOWN],
+        incidents_total=len(lines),
+        at_risk=job_rows(at_risk.rows),
+        at_risk_total=at_risk.total,
+        jobs=job_rows(jobs.rows),
+        jobs_total=jobs.total,
+        sources=sources,
+    )
+
+
+def _open_incidents(site: Site, viewer: Viewer) -> list[IncidentLine]:
+    """The open incidents, the most severe first, and of the same severity the newest first."""
+    lines = list_incidents(site, viewer, IncidentQuestion(limit=MOST_INCIDENTS)).incidents
+    return sorted(lines, key=lambda line: -SEVERITIES.index(Severity(line.severity)))
 
 
 def incident_headline(lines: list[IncidentLine]) -> str:

@@ -17,7 +17,7 @@ from stormpetrel.answers.alarms.incidents import list_incidents
 from stormpetrel.answers.history.day_book import SUMS, DayBook, book_of_site
 from stormpetrel.answers.jobs.causes import cause_of
 from stormpetrel.answers.jobs.judging import user_for
-from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, script_line, useful_advice
+from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, fitting_advice, script_line, useful_advice
 from stormpetrel.answers.mail.job_mail import efficiency, says_something
 from stormpetrel.answers.personal.choice import digest_choice
 from stormpetrel.answers.personal.peers import FEWEST, PeerRate, compare
@@ -157,9 +157,8 @@ def _change(site: Site, row: pl.DataFrame, past: pl.LazyFrame, application: str,
     job = row.row(0, named=True)
     cause = cause_of(site, job, past.filter(ended_near(job)).collect())
     following, proposed = advice_for(row, past, now=now, kind=find_kind(row, past, now=now))
-    pieces = (
-        advice_answer(one, script_line(job, one)) for one in (following, *useful_advice(site, proposed)[0]) if one is not None
-    )
+    advice = fitting_advice(useful_advice(site, proposed)[0], cause)
+    pieces = (advice_answer(one, script_line(job, one)) for one in (following, *advice) if one is not None)
     piece = next(filter(says_something, pieces), None)
     ref = JobRef.of(job)
     return PersonalChange(

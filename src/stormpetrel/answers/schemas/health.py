@@ -141,6 +141,21 @@ class NowAnswer(Answer):
     )
 
 
+class TopAnswer(Answer):
+    """How a site is now, and its jobs: what `stormpetrel top` shows, and prints with --json."""
+
+    as_of: datetime
+    level: Level
+    headline: str = Field(description="whether to act, in a line")
+    incidents: list[IncidentLine] = Field(description="open ones, pages first, then the newest first")
+    incidents_total: int
+    at_risk: list[JobRow] = Field(description="flagged jobs that wait or run, the riskiest first")
+    at_risk_total: int
+    jobs: list[JobRow] = Field(description="a page of jobs, in the order that was asked for")
+    jobs_total: int
+    sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
+
+
 class NewsLine(Answer):
     """Something that happened to an incident."""
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.store.site import Site
     from stormpetrel.store.tables import Table
 
 LEVELS: Final[tuple[Level, ...]] = ("problem", "warning", "ok")
@@ -92,10 +93,10 @@ def health(live: LiveSite, viewer: Viewer) -> Health:
     return _answer(live, lines, latest, versions=_versions(), is_short=False, sources=list(_live_sources(watch)))
 
 
-def source_lags(live: LiveSite, viewer: Viewer) -> list[HealthSource]:
+def source_lags(site: Site, viewer: Viewer) -> list[HealthSource]:
     """Return what the watch reads by itself, and how long ago each was read well; for administrators, none for others."""
     viewer.require(READ)
-    return list(_live_sources(read_watch(live.site.state))) if viewer.is_admin else []
+    return list(_live_sources(read_watch(site.state))) if viewer.is_admin else []
 
 
 def _answer(

@@ -43,6 +43,10 @@ COMMANDS: Final[dict[str, Entry]] = {
                 "jobs.forecasts:train",
                 "Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current.",
             ),
+            "list": CommandEntry(
+                "jobs.table:list_jobs", "List the jobs of the site, the newest first, with the latest risk of each."
+            ),
+            "show": CommandEntry("jobs.check:why", "Explain what happened to a job, what was known in time, and what to change."),
             "predict": CommandEntry(
                 "jobs.forecasts:predict", "Forecast which pending and running jobs will fail, highest risk first."
             ),
@@ -233,6 +237,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Check a job script before it is submitted: can the cluster run it, how likely is it to fail, why, and what to change.",
     ),
     "why": CommandEntry("jobs.check:why", "Explain what happened to a job, what was known in time, and what to change."),
+    "top": CommandEntry("top:top", "Watch incidents, jobs at risk, jobs and sources on this terminal, until q."),
     "watch": CommandEntry(
         "watch:watch", "Predict every job live, at submission, at start and two minutes later, and raise incidents; until Ctrl-C."
     ),
@@ -259,6 +264,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "nightly": CommandEntry(
         "models:nightly",
         "Train again and use the new model if it is better; then delete what is too old, and compact the tables.",
+    ),
+    "waste": CommandEntry(
+        "jobs.studies:waste", "Add up the core-hours lost to failed jobs, and what cancelling early would have saved."
     ),
     "me": CommandEntry(
         "own:me", "Show one person's page: failures beside those of people alike, waste, what to change, incidents."

@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from stormpetrel_client.command import main as ask_service
+from stormpetrel_client.sbatch import own_options_first
 from stormpetrel_client.where import ClientError, find_service
 from typer.exceptions import TyperException
 
@@ -68,8 +69,11 @@ def _common(
 
 _SITE_FILE = "site.toml"  # config.SITE_FILE, whose module takes 100 ms to import
 _FOR_USERS = (
-    "check", "why", "jobs list", "jobs show", "me", "waste", "alarms", "digest", "tokens create", "tokens list", "tokens revoke",
+    "check", "why", "jobs list", "jobs show", "me", "waste", "alarms", "top", "digest",
+    "tokens create", "tokens list", "tokens revoke",
 )  # fmt: skip
+_FLAGS_OF_CHECK = ("--json", "--log-odds", "-h", "--help")
+_VALUES_OF_CHECK = ("--user", "--kind", "--fail-above")
 _INTERRUPTED = 130
 _FOR_US_ALONE = 0o077  # umask: what any library writes for us, tables too, holds names
 _STOPPED = "stopped; what was committed is kept, run the same command again to continue."
@@ -94,7 +98,19 @@ def common_first(arguments: list[str]) -> list[str]:
             common.append(argument)
         else:
             rest.append(argument)
-    return common + rest
+    return common + sbatch_last(rest)
+
+
+def sbatch_last(arguments: list[str]) -> list[str]:
+    """Return the arguments of `check` with our options before `--`, and after it what sbatch would get.
+
+    >>> sbatch_last(["check", "-t", "5", "job.sh", "--json"])
+    ['check', '--json', '--', '-t', '5', 'job.sh']
+    """
+    if arguments[:1] != ["check"]:
+        return arguments
+    own, others = own_options_first(arguments[1:], flags=_FLAGS_OF_CHECK, with_value=_VALUES_OF_CHECK)
+    return ["check", *own, "--", *others]
 
 
 def is_for_service(arguments: list[str]) -> bool:

@@ -48,7 +48,11 @@ def site_folder(context: typer.Context) -> Path:
     if Path(SITE_FILE).is_file():  # we stand in one
         refuse_site_of_others(Path())
         return Path()
-    raise UsageError("No site was named.", hint="Add --site DIR or set STORMPETREL_SITE; to create a site: stormpetrel init DIR")
+    raise UsageError(
+        "No site was named.",
+        hint="Add --site DIR or set STORMPETREL_SITE; to create a site: stormpetrel init DIR. Users name their service: "
+        "STORMPETREL_SERVICE, or /etc/stormpetrel/client.toml.",
+    )
 
 
 def _warn_of_owner(folder: Path) -> None:

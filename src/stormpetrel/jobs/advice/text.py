@@ -211,7 +211,8 @@ def wait_texts(wait: Any) -> list[str]:
         return [wait.reason]
     waited = f"; it has waited for {format_duration(wait.waited_s)}" if wait.waited_s >= 1.0 else ""
     half, most = format_duration(wait.p50_s), format_duration(wait.p90_s)
-    return [f"Starts within {half} (half of such jobs), {most} (nine in ten) of its submission{waited}"]
+    start = f"at once (half of such jobs), within {most}" if wait.p50_s < 1.0 else f"within {half} (half of such jobs), {most}"
+    return [f"Starts {start} (nine in ten) of its submission{waited}"]
 
 
 def effect_text(piece: Any) -> str | None:

@@ -56,7 +56,7 @@ def read_job_input(file: BinaryIO, *, kind: str | None = None, arguments: Sequen
     if not data.strip():
         raise UsageError(
             "Which script? Standard input is empty.",
-            hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh",
+            hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -t 5 job.sh",
         )
     return _parse_beginning(data, "stdin", kind, arguments)
 

@@ -105,6 +105,7 @@ def print_next(out: Console, folder: Path, at_risk: Sequence[JobForecast], examp
     out.print(f"  {site} check {script} --user {shlex.quote(owner)}      # a script, before it is submitted")
     out.print(f"  {site} traces diagnose      # which jobs wait for files the way bad I/O does")
     out.print(f"  {site} events score      # alarms of the cluster as a whole: what, since when, where")
+    out.print(f"  {site} top      # incidents, jobs at risk, jobs and sources on one page of the terminal; q leaves it")
     out.print(f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; about a minute")
     for query in _QUERIES:
         out.print(f"  {site} sql '{query}'")

@@ -38,8 +38,8 @@ def check(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[--] [SCRIPT]",
-            help="A job script, or an HTCondor submit file; - or none: standard input; after --, options as for sbatch.",
+            metavar="[OPTIONS OF SBATCH] [SCRIPT]",
+            help="A job script, or an HTCondor submit file; - or none: standard input; options as for sbatch before it.",
             show_default=False,
         ),
     ] = None,
@@ -69,13 +69,15 @@ def check(
 
 def _request(words: list[str], kind: str | None) -> JobRequest:
     """Return what the words after `check` ask for: a script, options of sbatch before it, or a wrapped command."""
-    options, script, wrap = split_words(words)
+    options, script, wrap, after = split_words(words)
+    if late := next((word for word in after if word.startswith("-")), None):
+        typer.echo(f"note: {plain(late)} stands after the script, which gets it itself; sbatch's options go first.", err=True)
     if wrap is not None:
         return parse_job_script(f"#!/bin/sh\n{wrap}\n", name="wrap", kind="slurm", arguments=options)
     if script == "-" or (script is None and not sys.stdin.isatty()):
         return read_job_input(sys.stdin.buffer, kind=kind, arguments=options)
     if script is None:
-        raise UsageError("Which script?", hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -- -t 5 job.sh")
+        raise UsageError("Which script?", hint="stormpetrel check job.sh, or as for sbatch: stormpetrel check -t 5 job.sh")
     return read_job_script(Path(script), kind=kind, arguments=options)
 
 
@@ -88,7 +90,7 @@ def why(
     """Explain what happened to a job, what was known in time, and what to change."""
     with open_site(context) as site:
         answer = explain_job(site, LOCAL, job_id, now=site.now())
-    emit(answer.model_dump(mode="json"), lambda out: _print_why(out, answer, log_odds=log_odds), as_json=as_json)
+    emit(answer.model_dump(mode="json"), lambda out: print_why(out, answer, log_odds=log_odds), as_json=as_json)
 
 
 def _print_check(out: Console, answer: ScriptAnswer, *, log_odds: bool) -> None:
@@ -114,7 +116,8 @@ def _print_check(out: Console, answer: ScriptAnswer, *, log_odds: bool) -> None:
         out.print("\nAdvice: none. Past jobs support no change of this request.")
 
 
-def _print_why(out: Console, answer: JobWhy, *, log_odds: bool) -> None:
+def print_why(out: Console, answer: JobWhy, *, log_odds: bool = False) -> None:
+    """Print what happened to a job, its risk at each moment, and what to change."""
     _print_job(out, answer)
     if answer.waiting is not None:
         _print_waiting(out, answer.waiting)

@@ -145,8 +145,8 @@ def _applications(answer: PersonalSummary) -> Component:
         {
             "application": one.application,
             "jobs": one.jobs,
-            "failed": 100 * one.failed_jobs / one.jobs,
-            "others": None if one.peers_failed_share is None else 100 * one.peers_failed_share,
+            "failed": _percent(one.failed_jobs / one.jobs),
+            "others": _percent(one.peers_failed_share),  # whole: nobody is to be recognised by a decimal
             "lost": f"{one.lost_core_hours:,.1f}",
         }
         for one in answer.applications
