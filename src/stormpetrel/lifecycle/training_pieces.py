@@ -82,10 +82,10 @@ def label_site(
     happened = event_times(light)
     seen = {moment: ~np.isnan(happened[:, column]) for column, moment in enumerate(MOMENTS)}
     submit, end = ((light[name].dt.epoch("us").cast(pl.Float64) / 1e6).to_numpy() for name in ("submit_time", "end_time"))
-    stand_in = _stand_ins(jobs)
+    stand_in = stand_ins_of(jobs)
     if profiles is None:
         last_usable = submit[usable].max(initial=-np.inf)
-        profiles = _profiles(jobs.filter(pl.col("submit_time").dt.epoch("us") <= last_usable * 1e6), until, settings)
+        profiles = request_profiles(jobs.filter(pl.col("submit_time").dt.epoch("us") <= last_usable * 1e6), until, settings)
     labelled = LabelledJobs(
         jobs=light.select("submit_time"),
         features={},
@@ -103,14 +103,14 @@ def label_site(
     return _with_features(site, labelled, settings, moments, until=until, answers=answers)
 
 
-def _profiles(jobs: pl.LazyFrame, until: datetime, settings: TrainingSettings) -> JobProfiles:
+def request_profiles(jobs: pl.LazyFrame, until: datetime, settings: TrainingSettings) -> JobProfiles:
     """The kinds of requests among the latest jobs."""
     since = jobs.select(pl.col("submit_time").top_k(_PROFILE_ROWS).min()).collect().item()
     latest = in_order(known_by(jobs.filter(pl.col("submit_time") >= since).collect(), until))
     return fit_request_profiles(latest, failure_states=settings.failure_states, seed=settings.seed)
 
 
-def _stand_ins(jobs: pl.LazyFrame) -> dict[str, str]:
+def stand_ins_of(jobs: pl.LazyFrame) -> dict[str, str]:
     """Which allocated column stands in for a request that no job has: as `keys.stand_ins`, without reading the rows."""
     names = [name for pair in SIZES.values() for name in pair]
     counts = jobs.select(pl.col(names).count()).collect().row(0, named=True)
