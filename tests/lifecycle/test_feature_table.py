@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,7 @@ import pytest
 
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.jobs.history_shards import ShardSweep, shards_of
 from stormpetrel.jobs.keys import SPACES
 from stormpetrel.jobs.moments import MOMENTS, Moment
@@ -18,6 +20,7 @@ from stormpetrel.jobs.training import label_jobs
 from stormpetrel.lifecycle import history_snapshot
 from stormpetrel.lifecycle.feature_table import write_feature_table
 from stormpetrel.records.jobs import KEY
+from stormpetrel.sources.swf import SwfLog
 from tests.jobs.logs import make_log, one_thread
 from tests.lifecycle.sites import DAYS, QUICK, day, make_site, put_jobs
 
@@ -43,8 +46,8 @@ def written(folder, moment):
     return pl.concat([pl.read_parquet(path) for path in sorted(folder.glob(f"{moment}-*.parquet"))])
 
 
-def assert_same_as_one_sweep(site, folder):
-    whole = label_jobs(known_by(site.jobs.read_jobs(until=UNTIL).collect(), UNTIL), QUICK)
+def assert_same_as_one_sweep(site, folder, until=UNTIL):
+    whole = label_jobs(known_by(site.jobs.read_jobs(until=until).collect(), until), QUICK)
     for moment in MOMENTS:
         table, matrix = written(folder, moment), whole.features[moment]
         came = ~np.isnan(matrix.values[:, matrix.names.index("site.failed_rate_1h")])
@@ -65,6 +68,17 @@ def test_features_of_shards_and_pieces_are_those_of_one_sweep_to_the_last_bit(si
     manifest = json.loads((tmp_path / "table" / "manifest.json").read_text())
     assert manifest["rows"] == table.rows and len(manifest["features"]["start"]) == table.features["start"]
     assert not [path for path in (tmp_path / "table").iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.realdata
+def test_a_public_log_has_the_features_of_one_sweep_to_the_last_bit(tmp_path, monkeypatch, public_logs):
+    monkeypatch.setattr(history_snapshot, "PIECE_ROWS", 4_000)
+    with make_site(tmp_path / "site") as site:
+        ingest_jobs(site, SwfLog(public_logs / "jobs" / "KTH-SP2-1996-2.1-cln.swf.gz"))
+        last = site.jobs.read_jobs().select(pl.col("end_time").max()).collect().item() + timedelta(days=1)
+        table = write_feature_table(site, tmp_path / "table", QUICK, until=last, parts=3)
+        assert table.jobs == 27_992 and table.pieces > 5
+        assert_same_as_one_sweep(site, tmp_path / "table", last)
 
 
 def test_workers_write_the_same_files(site, tmp_path):

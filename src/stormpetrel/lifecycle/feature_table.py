@@ -25,7 +25,7 @@ from stormpetrel import __version__
 from stormpetrel.engine import ONE_PROCESS, Engine, KeptResults, Progress, no_progress
 from stormpetrel.engine.codecs import JsonCodec
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.jobs.features import matrix_of
+from stormpetrel.jobs.features import FeatureMatrix, matrix_of
 from stormpetrel.jobs.history import History, in_order
 from stormpetrel.jobs.history_shards import (
     PART,
@@ -40,12 +40,12 @@ from stormpetrel.jobs.history_shards import (
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import outcome
 from stormpetrel.jobs.predictor import known_by
-from stormpetrel.jobs.profiles import with_profile
+from stormpetrel.jobs.profiles import JobProfiles, with_profile
 from stormpetrel.jobs.training import TrainingSettings, counted_failed
 from stormpetrel.lifecycle.case_answers import answered_jobs, with_answers
 from stormpetrel.lifecycle.history_snapshot import COLUMNS, submission_spans
 from stormpetrel.lifecycle.kept_frames import profiles_digest
-from stormpetrel.lifecycle.training_pieces import request_profiles, stand_ins_of
+from stormpetrel.lifecycle.whole_log import request_profiles, stand_ins_of
 from stormpetrel.private_files import write_private
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store.site import Site
@@ -121,19 +121,22 @@ def write_feature_table(
     until: datetime | None = None,
     answers: bool = True,
     parts: int = PARTS,
+    profiles: JobProfiles | None = None,
     engine: Engine = ONE_PROCESS,
     progress: Progress = no_progress,
 ) -> FeatureTable:
     """Write the features of all jobs as they were known at `until` (now, where it is left out) into a folder.
 
-    To the last bit those of one sweep in memory, and so independent of `parts` and engine. Telemetry has no column here.
+    With these `profiles`, or with those of the latest jobs, as a training makes them. To the last bit those of one sweep in
+    memory, and so independent of `parts` and engine. Telemetry has no column here.
     """
     if (folder / MANIFEST).exists() or (folder.exists() and not (folder / _WORK).exists() and any(folder.iterdir())):
         raise UsageError(f"{folder} holds something already.", hint="Name a new folder.")
     work = folder / _WORK
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     chosen = tuple(moment for moment in MOMENTS if moment in moments)
-    pieces = _copied_pieces(site, work, settings, until, answers=answers, parts=parts, progress=_share(progress, 0.0, 0.1))
+    copying = _share(progress, 0.0, 0.1)
+    pieces = _copied_pieces(site, work, settings, until, answers=answers, parts=parts, profiles=profiles, progress=copying)
     at, run = replace(engine, shared=folder), {**asdict(pieces), "moments": list(chosen)}
     shards = shards_of(parts)
     swept = list(
@@ -168,17 +171,34 @@ def file_of(folder: Path, moment: Moment | str, piece: int) -> Path:
     return folder / f"{moment}-{piece:05}.parquet"
 
 
+def read_features(folder: Path, moment: Moment, piece: int) -> FeatureMatrix:
+    """The features of a piece of a finished table."""
+    names = json.loads((folder / MANIFEST).read_text())["features"][moment]
+    values = pl.read_parquet(file_of(folder, moment, piece), columns=names)
+    return FeatureMatrix(moment, tuple(names), values.to_numpy().astype(np.float32, copy=False))
+
+
 # --- the job table, in pieces ---------------------------------------------------------------------------------------------------
 
 
 def _copied_pieces(
-    site: Site, work: Path, settings: TrainingSettings, until: datetime | None, *, answers: bool, parts: int, progress: Progress
+    site: Site,
+    work: Path,
+    settings: TrainingSettings,
+    until: datetime | None,
+    *,
+    answers: bool,
+    parts: int,
+    profiles: JobProfiles | None,
+    progress: Progress,
 ) -> Pieces:
     """The job table as it is now, in pieces that workers can read; those of a killed run where nothing has changed since."""
     version = site.jobs.table.version()
     used_answers = len(answered_jobs(site)) if answers else 0
     same = {"table_version": version, "answers": used_answers, "parts": parts, "settings": _plain(settings), "code": __version__}
     kept = _kept_plan(work)
+    if profiles is not None:
+        same["profiles"] = profiles_digest(profiles)
     is_same = kept is not None and all(getattr(kept, name) == value for name, value in same.items())
     if kept is not None and is_same and (until is None or until.isoformat() == kept.until):
         return kept
@@ -187,10 +207,12 @@ def _copied_pieces(
     (work / "jobs").mkdir(mode=0o700)
     moment = until or site.now()
     jobs = site.jobs.read_jobs(until=moment)
-    stand_in, submitted = stand_ins_of(jobs), _last_usable(jobs, moment, settings)
-    if submitted is None:
-        raise NotEnoughJobsError("The site has no jobs that have ended.", hint="Run: stormpetrel ingest jobs FILE")
-    profiles = request_profiles(jobs.filter(pl.col("submit_time") <= submitted), moment, settings)
+    stand_in = stand_ins_of(jobs)
+    if profiles is None:
+        submitted = _last_usable(jobs, moment, settings)
+        if submitted is None:
+            raise NotEnoughJobsError("The site has no jobs that have ended.", hint="Run: stormpetrel ingest jobs FILE")
+        profiles = request_profiles(jobs.filter(pl.col("submit_time") <= submitted), moment, settings)
     rows: list[int] = []
     ends: list[float] = []
     for begin, end in submission_spans(site, None, moment):

@@ -17,6 +17,7 @@ import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.config import Settings
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.advice.outlook import follow_from
 from stormpetrel.jobs.groups import GroupLimits
@@ -127,6 +128,7 @@ def train_job_models(
     why: str = BY_HAND,
     user: str | None = None,
     answers: bool | None = None,
+    engine: Engine = ONE_PROCESS,
     progress: Progress = silent,
 ) -> list[ModelVersion]:
     """Train a model for each moment on the jobs of the site, save them and make them current together.
@@ -140,7 +142,9 @@ def train_job_models(
     current = site.models.current_training(FAMILY)
     others = other_models(current, able)
     profiles = load_fitted(site, current).profiles if current and others else None
-    fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, answers=answers, progress=progress)
+    fitted = fit_job_models(
+        site, moments, until=until, jobs=jobs, profiles=profiles, answers=answers, engine=engine, progress=progress
+    )
     progress("saving")
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
     progress("snapshot of the history")
@@ -175,6 +179,7 @@ def fit_job_models(
     profiles: JobProfiles | None = None,
     labelled: LabelledJobs | None = None,
     answers: bool | None = None,
+    engine: Engine = ONE_PROCESS,
     progress: Progress = silent,
     outlook: bool = True,
 ) -> FittedModels:
@@ -202,7 +207,7 @@ def fit_job_models(
     about["answers"] = used_answers
     if by_pieces:
         progress("history and features, piece by piece")
-        labelled = label_site(site, chosen, able, until=until, answers=bool(used_answers), profiles=profiles)
+        labelled = label_site(site, chosen, able, until=until, answers=bool(used_answers), profiles=profiles, engine=engine)
     elif labelled is None:
         ready = with_telemetry(site, with_answers(site, known) if used_answers else known, fewest=FEWEST_JOBS)
         progress("history and features")
