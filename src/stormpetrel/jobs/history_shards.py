@@ -5,8 +5,8 @@ pieces of a log, in order -> ShardSweep.step -> the readings of one shard, row b
 What a job reads of a space is what became of jobs with the same key, and for rates also of those of the wider space that they
 lean on: of the user for all keys that contain the user, and of the site for all. So the spaces of a user go together, and are
 divided by a hash of the user; each other space is a shard of its own; and every shard counts the ends of all jobs for the rate of
-the site, for which it needs a few columns of them. The readings of the site itself, and those of the nodes, which jobs of everybody
-share, are one shard that is not divided. All of it is the sweep of `history`, to the last bit: events keep their order.
+the site, for which it needs a few columns of them. The readings of the site itself, and those of the nodes, which jobs of all
+users share, are one shard that is not divided. All of it is the sweep of `history`, to the last bit: events keep their order.
 """
 
 from __future__ import annotations

@@ -133,7 +133,8 @@ def write_feature_table(
     if (folder / MANIFEST).exists() or (folder.exists() and not (folder / _WORK).exists() and any(folder.iterdir())):
         raise UsageError(f"{folder} holds something already.", hint="Name a new folder.")
     work = folder / _WORK
-    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    work.mkdir(mode=0o700, exist_ok=True)
     chosen = tuple(moment for moment in MOMENTS if moment in moments)
     copying = _share(progress, 0.0, 0.1)
     pieces = _copied_pieces(site, work, settings, until, answers=answers, parts=parts, profiles=profiles, progress=copying)
@@ -154,10 +155,12 @@ def write_feature_table(
     )  # fmt: skip
     rows = {str(moment): sum(piece.rows[moment] for piece in joined) for moment in chosen}
     names = {str(moment): joined[0].names[moment] for moment in chosen}
-    for moment in chosen:
-        for piece in range(len(pieces.rows)):
-            if file_of(work, moment, piece).exists():  # else a run that was killed here had moved it
-                file_of(work, moment, piece).replace(file_of(folder, moment, piece))
+    files = {file_of(folder, moment, piece) for moment in chosen for piece in range(len(pieces.rows))}
+    for file in files:
+        if (work / file.name).exists():  # else a run that was killed here had moved it
+            (work / file.name).replace(file)
+    for file in {*folder.glob("*.parquet")} - files:  # of a run that wanted something else, and was killed here
+        file.unlink()
     manifest = {"format": FORMAT, **run, "rows": rows, "features": names}
     write_private(folder / MANIFEST, json.dumps(manifest, indent=1))
     shutil.rmtree(work)

@@ -426,7 +426,7 @@ class _Challenge:
             progress(0.9, "comparing it with the model in use")
             return candidate, self.judge(candidate, self.in_use, self.jobs, settings=settings)
         except NotEnoughJobsError as error:
-            return str(error)
+            return error.what
 
 
 def _candidate_name(days: float) -> str:
