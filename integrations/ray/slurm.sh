@@ -30,7 +30,15 @@ srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per
     for _ in $(seq 20); do "${start[@]}"; sleep 2; done  # it blocks once it runs; a busy node, or no head yet, takes more than one try
   ' > "$RAY_TMPDIR/ray.log" 2>&1 &
 ray=$!
-trap 'kill "$ray" 2>/dev/null; wait "$ray" 2>/dev/null; rm -rf "$RAY_TMPDIR"' EXIT
+
+# End the step, and remove its files on each node: a step that was ended returns an error, which must not end this function.
+clean_up() {
+  kill "$ray" 2>/dev/null || true
+  wait "$ray" 2>/dev/null || true
+  srun --quiet --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 rm -rf "$RAY_TMPDIR" 2>/dev/null || true
+  rm -rf "$RAY_TMPDIR"
+}
+trap clean_up EXIT
 
 for _ in $(seq 240); do
   [ -s "$RAY_TMPDIR/ray_current_cluster" ] && break

@@ -31,9 +31,9 @@ def test_one_command_in_sbatch_works_on_both_nodes_and_leaves_nothing_behind(tmp
             "OBJECT_STORE_BYTES": str(STORE_BYTES),
         }
         files = [f"--output={tmp_path / 'out'}", f"--error={tmp_path / 'err'}"]
-        job = slurm.submit("--nodes=2", "--time=10", *files, str(SCRIPT), *STUDY, "--keep", str(tmp_path / "kept"))
+        job = slurm.submit("--nodes=2", "--time=15", *files, str(SCRIPT), *STUDY, "--keep", str(tmp_path / "kept"))
         over = lambda: not slurm.command("squeue", "-h", "-j", str(job), "-t", "PD,R,CG").strip()  # noqa: E731
-        wait_until(over, "the job is over", limit_s=240)
+        wait_until(over, "the job is over", limit_s=900)
         assert (tmp_path / "err").read_text() == ""
         answer = json.loads((tmp_path / "out").read_text())
     assert without_seconds(answer) == without_seconds(report_of(run_here(tmp_path, *STUDY)))

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.config import EngineSection
 from stormpetrel.errors import ModelFormatError, NotThereError, StoreBusyError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
@@ -56,6 +57,12 @@ def audit_of(site):
     return [(entry.user, entry.action, entry.about["training"]) for entry in AuditTrail(site.state).recent()]
 
 
+def fits_are(fitted, monkeypatch):
+    """Whatever is fitted from now on comes to these models."""
+    for name in ("fit_job_models", "fit_labelled"):
+        monkeypatch.setattr(retraining, name, lambda *_, **__: fitted)
+
+
 # --- what takes over ----------------------------------------------------------------------------------------------------------
 
 
@@ -84,6 +91,17 @@ def test_both_models_are_judged_on_jobs_that_neither_has_seen(site):
     new = jobs.filter(pl.col("submit_time") > current.trained_until)
     assert retraining.JUDGED_SHARE * new.height <= judged.height <= retraining.MOST_JUDGED * new.height
     assert (judged["state"] == "FAILED").sum() >= retraining.FEWEST_OF_A_CLASS
+
+
+def test_candidates_that_workers_fit_are_those_of_one_process(site, tmp_path):
+    shutil.copytree(site.folder, tmp_path / "apart")
+    with open_site(tmp_path / "apart") as apart:
+        apart.settings = apart.settings.model_copy(update={"engine": EngineSection(workers=2)})
+        theirs = retrain(apart, now=NOW, settings=QUICK)
+        trees = load_fitted(apart, apart.models.training("jobs-2")).models[Moment.SUBMIT].risk_trees()
+    ours = retrain(site, now=NOW, settings=QUICK)
+    assert theirs == ours and theirs.promoted
+    assert trees == load_fitted(site, site.models.training("jobs-2")).models[Moment.SUBMIT].risk_trees()
 
 
 def test_the_first_model_of_a_site_is_put_in_use_as_it_is(tmp_path):
@@ -119,7 +137,7 @@ def test_a_model_that_is_not_clearly_better_is_kept_aside_with_its_reason(tmp_pa
 )
 def test_it_must_win_at_submission_and_lose_nowhere(site, monkeypatch, compared, promoted, words):
     fitted = load_fitted(site, site.models.current_training("jobs"))
-    monkeypatch.setattr(retraining, "fit_job_models", lambda *_, **__: fitted)
+    fits_are(fitted, monkeypatch)
     monkeypatch.setattr(retraining, "compare", lambda *_, **__: compared)
     done = retrain(site, now=NOW)
     assert done.promoted is promoted and words in done.why
@@ -135,7 +153,7 @@ def test_who_decides_while_it_trains_is_not_overruled(site, monkeypatch):
         site.models.promote_training("jobs-2", user="ada")
         return [BETTER]
 
-    monkeypatch.setattr(retraining, "fit_job_models", lambda *_, **__: fitted)
+    fits_are(fitted, monkeypatch)
     monkeypatch.setattr(retraining, "compare", meanwhile)
     done = retrain(site, now=NOW)
     assert not done.promoted and done.training == "jobs-3" and "jobs-2 was put in use meanwhile" in done.why
@@ -165,7 +183,7 @@ def test_too_few_failed_jobs_to_tell_keep_the_old_model(tmp_path):
 def test_a_model_that_cannot_be_read_any_more_is_replaced(site, monkeypatch):
     fitted = load_fitted(site, site.models.current_training("jobs"))
     shutil.rmtree(site.models.folder_of("jobs-submit", 1))
-    monkeypatch.setattr(retraining, "fit_job_models", lambda *_, **__: fitted)
+    fits_are(fitted, monkeypatch)
     done = retrain(site, now=NOW)
     assert done.promoted and done.why.startswith("jobs-1 can no longer be used: ")
 
@@ -303,7 +321,7 @@ else:
     models.ModelRegistry._make_current = halt  # inside the transaction, after the rows
 site = open_site(Path(folder))
 fitted = load_fitted(site, site.models.current_training("jobs"))
-retraining.fit_job_models = lambda *_, **__: fitted
+retraining.fit_job_models = retraining.fit_labelled = lambda *_, **__: fitted
 retraining.compare = lambda *_, **__: [Comparison("submit", 200, 60, 0.4, 0.5, -0.12, -0.08, 0.7, 0.6)]
 retraining.retrain(site, now=datetime.fromisoformat(now))
 """
@@ -320,7 +338,7 @@ def test_a_training_that_is_killed_changes_nothing(site, where, monkeypatch):
     assert site.models.versions() == before
     load_models(site)
     fitted = load_fitted(site, site.models.current_training("jobs"))
-    monkeypatch.setattr(retraining, "fit_job_models", lambda *_, **__: fitted)
+    fits_are(fitted, monkeypatch)
     monkeypatch.setattr(retraining, "compare", lambda *_, **__: [BETTER])
     assert retrain(site, now=NOW + timedelta(hours=1)).training == "jobs-2"  # the next one is not hindered by what is left
     assert load_models(site).versions == dict.fromkeys(MOMENTS, 2)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import label_jobs, rows_of_fits
@@ -35,11 +36,14 @@ def site(tmp_path, monkeypatch):
         yield opened
 
 
-@pytest.mark.parametrize("most_rows", [1_000_000, 150])
-def test_features_of_the_rows_that_fits_take_are_those_of_one_sweep(site, most_rows):
+@pytest.mark.parametrize(
+    ("most_rows", "engine"), [(1_000_000, ONE_PROCESS), (150, ONE_PROCESS), (150, Engine(2))], ids=["all", "few", "by workers"]
+)
+def test_features_of_the_rows_that_fits_take_are_those_of_one_sweep(site, most_rows, engine):
     settings = replace(QUICK, most_rows=most_rows)
     whole = label_jobs(known_by(site.jobs.read_jobs(until=UNTIL).collect(), UNTIL), settings)
-    labelled = label_site(site, settings, MOMENTS, until=UNTIL, answers=False)
+    labelled = label_site(site, settings, MOMENTS, until=UNTIL, answers=False, engine=engine)
+    assert not list(site.folder.glob(".features-*"))
     assert labelled.profiles.summary_.equals(whole.profiles.summary_)
     np.testing.assert_array_equal(labelled.usable, whole.usable)
     np.testing.assert_array_equal(labelled.failed[labelled.usable], whole.failed[whole.usable])

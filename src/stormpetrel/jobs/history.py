@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import FEW, SPACE_NAMES, SPACES, key, key_columns, keys_of_few, stand_ins, with_request
+from stormpetrel.jobs.keys import FEW, SPACES, Space, key, key_columns, keys_of_few, stand_ins, with_request
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
 from stormpetrel.jobs.readings import READINGS, READINGS_OF
@@ -76,7 +76,9 @@ class History:
     failure_states: tuple[str, ...] = tuple(DEFAULT_FAILURE_STATES)
     dropped_states: tuple[str, ...] = ()
     stand_in: Mapping[str, str] | None = None  # which allocated column stands in for a missing request; found at the first sweep
-    _codes: list[dict[str, int]] = field(default_factory=lambda: [{} for _ in SPACES])
+    spaces: tuple[Space, ...] = SPACES  # the site first, and none without its parent
+    unread: Collection[str] = ()  # spaces that are remembered because others lean on them, and of which nothing is read
+    _codes: list[dict[str, int]] = field(default_factory=list)
     _nodes: dict[str, int] = field(default_factory=dict)
     _count: int = 1  # row 0 stays empty: it stands for everybody who is only asked about
     _similar: dict[tuple[object, ...], Matrix] = field(default_factory=dict)  # of jobs not yet ended: fixed at submission
@@ -84,13 +86,16 @@ class History:
     def __post_init__(self) -> None:
         from stormpetrel.jobs.history_kernel import empty_rows
 
+        own = tuple(space.name for space in self.spaces)
+        self._codes = self._codes or [{} for _ in own]
         self._rows = empty_rows(64)
         self._node_rows = empty_rows(64)
-        self._parents = np.array([-1 if s.parent is None else SPACE_NAMES.index(s.parent) for s in SPACES], dtype=np.int64)
-        self._wanted = np.full((len(SPACES), len(READINGS)), -1, dtype=np.int64)
+        self._parents = np.array([-1 if s.parent is None else own.index(s.parent) for s in self.spaces], dtype=np.int64)
+        self._user = own.index("user") if "user" in own else 0  # without users nobody asks how a request differs from the last
+        self._wanted = np.full((len(own), len(READINGS)), -1, dtype=np.int64)
         names: list[str] = []
-        for row, space in enumerate(SPACE_NAMES):
-            for reading in READINGS_OF[space]:
+        for row, space in enumerate(own):
+            for reading in () if space in self.unread else READINGS_OF[space]:
                 self._wanted[row, READINGS.index(reading)] = len(names)
                 names.append(f"{space}.{reading}")
         self.names: tuple[str, ...] = tuple(names)
@@ -111,16 +116,18 @@ class History:
         time: NDArray[np.float64],
         arrays: JobArrays,
         moments: Collection[Moment],
+        height: int | None = None,
     ) -> Readings:
+        """Walk through these events; readings of the first `height` jobs, of all where it is left out. Others may only end."""
         from stormpetrel.jobs import history_kernel as compiled
 
-        height = arrays.submit.size
+        height = arrays.submit.size if height is None else height
         similarity = np.full((height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
         at = {moment: np.full((height if moment in moments else 0, len(self.names)), np.nan, np.float32) for moment in Moment}
         later = (Moment.START, Moment.TWO_MINUTES)
         nodes = {m: np.full((height if m in moments else 0, len(compiled.NODE_READINGS)), np.nan, np.float32) for m in later}
         compiled.sweep(
-            kind, job, time, arrays.codes, self._parents, self._wanted, SPACE_NAMES.index("user"), arrays.asked,
+            kind, job, time, arrays.codes, self._parents, self._wanted, self._user, arrays.asked,
             ~np.isnan(arrays.start), arrays.first_run, arrays.failed, arrays.outcome, arrays.log_run, arrays.limit_share,
             arrays.node_from, arrays.node_codes, self._rows, self._node_rows,
             similarity, at[Moment.SUBMIT], at[Moment.START], at[Moment.TWO_MINUTES],
@@ -140,7 +147,7 @@ class History:
         out = np.full((jobs.height, len(self.names)), np.nan, dtype=np.float32)
         nodes = np.full((jobs.height, len(compiled.NODE_READINGS)), np.nan, dtype=np.float32)
         compiled.read_many(
-            self._rows, self._node_rows, codes, self._parents, self._wanted, SPACE_NAMES.index("user"), requests,
+            self._rows, self._node_rows, codes, self._parents, self._wanted, self._user, requests,
             node_from, node_codes, now, similarity, out, nodes,
         )  # fmt: skip
         if moment is not Moment.SUBMIT and self._similar:
@@ -195,7 +202,7 @@ class History:
             "rows": self._rows[: self._count],
             "node_rows": self._node_rows[: len(self._nodes) + 1],
         }
-        for name, known in (*zip(SPACE_NAMES, self._codes, strict=True), (_NODES, self._nodes)):
+        for name, known in (*zip(self._space_names(), self._codes, strict=True), (_NODES, self._nodes)):
             texts = [text.encode() for text in known]
             arrays[f"text.{name}"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
             arrays[f"length.{name}"] = np.array([len(text) for text in texts], dtype=np.int64)
@@ -210,7 +217,7 @@ class History:
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Remember what `to_arrays` has written, in place of whatever was known; KeyError or ValueError where something lacks."""
         rows, node_rows = (np.array(arrays[name], dtype=np.float64, order="C") for name in ("rows", "node_rows"))
-        codes = [_dictionary(arrays, name) for name in (*SPACE_NAMES, _NODES)]
+        codes = [_dictionary(arrays, name) for name in (*self._space_names(), _NODES)]
         sound = rows.shape[1:] == node_rows.shape[1:] == self._rows.shape[1:] and len(node_rows) == len(codes[-1]) + 1
         if not sound or any(max(known.values(), default=0) >= len(rows) for known in codes[:-1]):
             raise ValueError("its rows are not those of its keys")
@@ -218,6 +225,9 @@ class History:
         self._rows, self._node_rows, self._count = rows, node_rows, len(rows)
         self._codes, self._nodes = codes[:-1], codes[-1]
         self._similar = dict(zip(jobs.select(KEY).iter_rows(), np.array(arrays["similarity"], np.float32), strict=True))
+
+    def _space_names(self) -> tuple[str, ...]:
+        return tuple(space.name for space in self.spaces)
 
     def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
         self._similar.update(zip(jobs.select(KEY).iter_rows(), similarity, strict=True))
@@ -251,12 +261,12 @@ class History:
         if frame.height <= FEW and not take_in:  # joins cost more than a look
             looked_up = [
                 [-1 if text is None else known.get(text, _STRANGER) for known, text in zip(self._codes, row, strict=True)]
-                for row in keys_of_few({name: frame[name].to_list() for name in key_columns()})
+                for row in keys_of_few({name: frame[name].to_list() for name in key_columns(self.spaces)}, self.spaces)
             ]
-            return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(SPACES))
-        keys = frame.select(key(space) for space in SPACES)
-        codes = np.empty((frame.height, len(SPACES)), dtype=np.int64)
-        for column, space in enumerate(SPACE_NAMES):
+            return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(self.spaces))
+        keys = frame.select(key(space) for space in self.spaces)
+        codes = np.empty((frame.height, len(self.spaces)), dtype=np.int64)
+        for column, space in enumerate(self._space_names()):
             known = self._codes[column]
             distinct = keys[space].unique(maintain_order=True).drop_nulls()
             for name in distinct if take_in else ():

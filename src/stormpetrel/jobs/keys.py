@@ -135,7 +135,6 @@ SPACES: Final = (
         "user_shape",
     ),
 )
-SPACE_NAMES: Final = tuple(space.name for space in SPACES)
 FEW: Final = 256  # jobs up to which Python is faster than the plan of a query
 # Of these columns one must be there for the key to mean anything; the others may be missing.
 _ESSENTIAL: Final = {"account", "family", "partition"}

@@ -17,6 +17,7 @@ import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.config import Settings
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.advice.outlook import follow_from
 from stormpetrel.jobs.groups import GroupLimits
@@ -36,7 +37,7 @@ from stormpetrel.jobs.prior.shipped import PRIOR_VERSION, NoProfiles, shipped_pr
 from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
 from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.training import ClassCounts, LabelledJobs, Progress, TrainingSettings, silent, train
+from stormpetrel.jobs.training import ClassCounts, LabelledJobs, Progress, TrainingSettings, label_jobs, silent, train
 from stormpetrel.jobs.wait.model import FORMAT_VERSION as WAIT_FORMAT
 from stormpetrel.jobs.wait.model import KIND as WAIT_KIND
 from stormpetrel.jobs.wait.model import WaitModel
@@ -127,6 +128,7 @@ def train_job_models(
     why: str = BY_HAND,
     user: str | None = None,
     answers: bool | None = None,
+    engine: Engine = ONE_PROCESS,
     progress: Progress = silent,
 ) -> list[ModelVersion]:
     """Train a model for each moment on the jobs of the site, save them and make them current together.
@@ -140,7 +142,9 @@ def train_job_models(
     current = site.models.current_training(FAMILY)
     others = other_models(current, able)
     profiles = load_fitted(site, current).profiles if current and others else None
-    fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, answers=answers, progress=progress)
+    fitted = fit_job_models(
+        site, moments, until=until, jobs=jobs, profiles=profiles, answers=answers, engine=engine, progress=progress
+    )
     progress("saving")
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
     progress("snapshot of the history")
@@ -175,6 +179,7 @@ def fit_job_models(
     profiles: JobProfiles | None = None,
     labelled: LabelledJobs | None = None,
     answers: bool | None = None,
+    engine: Engine = ONE_PROCESS,
     progress: Progress = silent,
     outlook: bool = True,
 ) -> FittedModels:
@@ -185,7 +190,7 @@ def fit_job_models(
     jobs counts in place of what accounting says. With `outlook` also needs and waits, where `jobs.outlook` is set.
     """
     answers = site.settings.jobs.answers if answers is None else answers
-    watch, version = Stopwatch(), site.jobs.table.version()
+    watch, about = Stopwatch(), about_training(site, until)
     by_pieces = jobs is None and labelled is None and is_large(site, until)
     if by_pieces:
         known = _latest_jobs(site, until)
@@ -193,7 +198,6 @@ def fit_job_models(
         known = known_by(site.jobs.read_jobs(until=until).collect() if jobs is None else jobs, until)
     if not known.height:
         raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live")
-    about = {"table_version": version, "code_version": __version__, "trained_until": until.isoformat()}
     chosen = settings or training_settings(site.settings)
     needs = training_needs(site, chosen, until=until, jobs=None if by_pieces else known)
     able, missing = needs.able(moments), needs.missing(moments)
@@ -203,25 +207,40 @@ def fit_job_models(
     about["answers"] = used_answers
     if by_pieces:
         progress("history and features, piece by piece")
-        labelled = label_site(site, chosen, able, until=until, answers=bool(used_answers), profiles=profiles)
-    else:
-        known = with_telemetry(site, with_answers(site, known) if used_answers else known, fewest=FEWEST_JOBS)
-    models, labelled = train(
-        labelled.jobs if by_pieces and labelled else known,
-        chosen,
-        able,
-        metadata=about,
-        profiles=profiles,
-        labelled=labelled,
-        progress=progress,
-    )
-    more: dict[str, Any] = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
-    more |= {"settings": asdict(chosen), "seed": chosen.seed, "learn_days": chosen.learn_days, "compute": watch.read().as_dict()}
+        labelled = label_site(site, chosen, able, until=until, answers=bool(used_answers), profiles=profiles, engine=engine)
+    elif labelled is None:
+        ready = with_telemetry(site, with_answers(site, known) if used_answers else known, fewest=FEWEST_JOBS)
+        progress("history and features")
+        labelled = label_jobs(ready, chosen, able, profiles=profiles)
+    fitted = fit_labelled(labelled, able, chosen, about, watch=watch, progress=progress)
     trained_outlook = TrainedOutlook()
     if outlook and site.settings.jobs.outlook:
         progress("needs and waits")
         trained_outlook = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
-    return FittedModels(models, labelled.profiles, about | more, trained_outlook, missing)
+    return replace(fitted, outlook=trained_outlook, missing=missing)
+
+
+def about_training(site: Site, until: datetime) -> dict[str, Any]:
+    """What a training on the site's jobs was made of, as the registry keeps it."""
+    version = site.jobs.table.version()
+    return {"table_version": version, "code_version": __version__, "trained_until": until.isoformat()}
+
+
+def fit_labelled(
+    labelled: LabelledJobs,
+    moments: Collection[Moment],
+    settings: TrainingSettings,
+    about: Mapping[str, Any],
+    *,
+    watch: Stopwatch | None = None,
+    progress: Progress = silent,
+) -> FittedModels:
+    """A model for each moment out of labelled jobs: without the site, so that any worker can do it."""
+    watch = watch or Stopwatch()
+    models, _ = train(labelled.jobs, settings, moments, metadata=about, labelled=labelled, progress=progress)
+    more: dict[str, Any] = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
+    more |= {"settings": asdict(settings), "seed": settings.seed, "learn_days": settings.learn_days}
+    return FittedModels(models, labelled.profiles, {**about, **more, "compute": watch.read().as_dict()})
 
 
 def _latest_jobs(site: Site, until: datetime) -> pl.DataFrame:

@@ -8,30 +8,42 @@ compare gives the difference of the log losses of both and its interval, jobs of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import ModelError, ModelVersionError, NotEnoughJobsError
 from stormpetrel.jobs.features import matrix_of
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.training import Progress, TrainingSettings, counted_failed, label_jobs, silent
+from stormpetrel.jobs.training import LabelledJobs, Progress, TrainingSettings, counted_failed, label_jobs, silent
 from stormpetrel.learn.metrics import Truth, expected_calibration_error, pr_auc
-from stormpetrel.lifecycle.contests.decision import LEVEL, difference_of, level_for, span_name, spans_of, worse_groups
+from stormpetrel.lifecycle.contests.decision import (
+    LEVEL,
+    difference_of,
+    level_for,
+    night_engine,
+    span_name,
+    spans_of,
+    worse_groups,
+)
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.job_models import (
     FAMILY,
     JOBS,
     FittedModels,
+    about_training,
     enter_job_models,
     fit_job_models,
+    fit_labelled,
     lacking_moments,
     load_fitted,
     other_models,
@@ -275,34 +287,27 @@ class _Retraining:
         known = known_by(jobs, cut)
         able = training_needs(self.site, self.settings, until=cut, jobs=known).able(MOMENTS)
         labelled = label_jobs(with_telemetry(self.site, known, fewest=FEWEST_JOBS), self.settings, able) if able else None
-        candidates: list[tuple[FittedModels, Sequence[Comparison]]] = []
-        spans = list(spans_of(wanted.learn_days, cut))
-        for days, since in spans:
-            if since is not None and since <= _first_end(known):
-                continue  # it reaches back to the first job: the same as everything
-            settings = replace(self.settings, learn_days=days)
-            self.progress(f"a candidate of {span_name(days)}")
-            try:
-                candidate = fit_job_models(
-                    self.site,
-                    able or MOMENTS,
-                    until=cut,
-                    jobs=jobs,
-                    settings=settings,
-                    labelled=labelled,
-                    progress=self.progress,
-                    outlook=False,
-                )
-            except NotEnoughJobsError:
-                if days == spans[-1][0] and not candidates:
-                    raise
-                continue
-            self.progress("comparing it with the model in use")
-            level = level_for(len(spans))
-            compared = compare(
-                candidate, in_use, jobs, cut=cut, now=self.now, settings=settings, level=level, fewest_of_group=wanted.group_rows
-            )
-            candidates.append((candidate, compared))
+        needs = training_needs(self.site, self.settings, until=cut, jobs=known)
+        able = needs.able(MOMENTS)
+        if not able:
+            raise needs.refusal(needs.missing(MOMENTS))
+        labelled = label_jobs(with_telemetry(self.site, known, fewest=FEWEST_JOBS), self.settings, able)
+        spans, first_end = list(spans_of(wanted.learn_days, cut)), _first_end(known)
+        judge = partial(compare, cut=cut, now=self.now, level=level_for(len(spans)), fewest_of_group=wanted.group_rows)
+        work = _Challenge(self.settings, able, labelled, about_training(self.site, cut) | {"answers": 0}, in_use, jobs, judge)
+        # One that reaches back to the first job is the same as everything.
+        entrants = [days for days, since in spans if since is None or since > first_end]
+        results = night_engine(self.site).map(
+            work, entrants, name=_candidate_name, progress=lambda _share, text: self.progress(text)
+        )
+        candidates, refusals = [], ["there are too few jobs to learn from."]
+        for result in results:
+            if isinstance(result, str):
+                refusals.append(result)
+            else:
+                candidates.append(result)
+        if not candidates:
+            raise NotEnoughJobsError(refusals[-1])
         return min(candidates, key=lambda pair: pair[1][0].log_loss)
 
     def _new_moments(self, current: Training) -> tuple[Moment, ...]:
@@ -397,6 +402,35 @@ class _Retraining:
             return load_fitted(self.site, current).profiles, carried
         except ModelError:  # they cannot be read any more: nothing of them is worth keeping
             return None, []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Challenge:
+    """Fits the candidate of a span, and compares it with the model in use; in words why not, where there are too few jobs.
+
+    It needs no site: what it reads goes to the worker with it, and the models come back.
+    """
+
+    settings: TrainingSettings
+    moments: tuple[Moment, ...]
+    labelled: LabelledJobs
+    about: Mapping[str, Any]
+    in_use: FittedModels
+    jobs: pl.DataFrame
+    judge: Callable[..., list[Comparison]]
+
+    def __call__(self, days: float, progress: ShareProgress) -> tuple[FittedModels, list[Comparison]] | str:
+        settings = replace(self.settings, learn_days=days)
+        try:
+            candidate = fit_labelled(self.labelled, self.moments, settings, self.about, progress=lambda text: progress(0.0, text))
+            progress(0.9, "comparing it with the model in use")
+            return candidate, self.judge(candidate, self.in_use, self.jobs, settings=settings)
+        except NotEnoughJobsError as error:
+            return error.what
+
+
+def _candidate_name(days: float) -> str:
+    return f"a candidate of {span_name(days)}"
 
 
 def _judged(truth: Truth) -> int:

@@ -11,28 +11,30 @@ import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.jobs.features import FeatureMatrix, matrix_of
 from stormpetrel.jobs.history import History, Readings, event_times, in_order
-from stormpetrel.jobs.keys import SIZES
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.outcomes import outcome
 from stormpetrel.jobs.predictor import known_by
-from stormpetrel.jobs.profiles import JobProfiles, fit_request_profiles, with_profile
+from stormpetrel.jobs.profiles import JobProfiles, with_profile
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, counted_failed, notes_on, rows_of_fits
 from stormpetrel.lifecycle.case_answers import with_answers
+from stormpetrel.lifecycle.feature_table import read_features, write_feature_table
 from stormpetrel.lifecycle.history_snapshot import pieces
+from stormpetrel.lifecycle.whole_log import request_profiles, stand_ins_of
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store.site import Site
 
 _LARGE: Final = 500_000  # jobs, from which on they are taken piece by piece
-_PROFILE_ROWS: Final = 2_000_000  # the latest: what kinds of requests there are
 _BLOCK: Final = 65_536
 _ROW: Final = "_row"
 _LABEL_COLUMNS: Final = (*KEY, "start_time", "end_time", "elapsed_s", "state", "time_limit_s")
@@ -72,8 +74,12 @@ def label_site(
     until: datetime,
     answers: bool,
     profiles: JobProfiles | None = None,
+    engine: Engine = ONE_PROCESS,
 ) -> LabelledJobs:
-    """Label the jobs of a site as they were known at `until`, and make the features of the rows that a training of it takes."""
+    """Label the jobs of a site as they were known at `until`, and make the features of the rows that a training of it takes.
+
+    With several workers as a table of features of all jobs, in a folder of the site that goes again; the same to the last bit.
+    """
     jobs = site.jobs.read_jobs(until=until)
     light = in_order(known_by(jobs.select(_LABEL_COLUMNS).collect(), until))
     light = with_answers(site, light) if answers else light
@@ -82,10 +88,10 @@ def label_site(
     happened = event_times(light)
     seen = {moment: ~np.isnan(happened[:, column]) for column, moment in enumerate(MOMENTS)}
     submit, end = ((light[name].dt.epoch("us").cast(pl.Float64) / 1e6).to_numpy() for name in ("submit_time", "end_time"))
-    stand_in = _stand_ins(jobs)
+    stand_in = stand_ins_of(jobs)
     if profiles is None:
         last_usable = submit[usable].max(initial=-np.inf)
-        profiles = _profiles(jobs.filter(pl.col("submit_time").dt.epoch("us") <= last_usable * 1e6), until, settings)
+        profiles = request_profiles(jobs.filter(pl.col("submit_time").dt.epoch("us") <= last_usable * 1e6), until, settings)
     labelled = LabelledJobs(
         jobs=light.select("submit_time"),
         features={},
@@ -100,21 +106,9 @@ def label_site(
         seen=seen,
     )
     del light, label, happened
+    if engine != ONE_PROCESS:
+        return _from_table(site, labelled, settings, moments, until=until, answers=answers, engine=engine)
     return _with_features(site, labelled, settings, moments, until=until, answers=answers)
-
-
-def _profiles(jobs: pl.LazyFrame, until: datetime, settings: TrainingSettings) -> JobProfiles:
-    """The kinds of requests among the latest jobs."""
-    since = jobs.select(pl.col("submit_time").top_k(_PROFILE_ROWS).min()).collect().item()
-    latest = in_order(known_by(jobs.filter(pl.col("submit_time") >= since).collect(), until))
-    return fit_request_profiles(latest, failure_states=settings.failure_states, seed=settings.seed)
-
-
-def _stand_ins(jobs: pl.LazyFrame) -> dict[str, str]:
-    """Which allocated column stands in for a request that no job has: as `keys.stand_ins`, without reading the rows."""
-    names = [name for pair in SIZES.values() for name in pair]
-    counts = jobs.select(pl.col(names).count()).collect().row(0, named=True)
-    return {size: allocated for size, (requested, allocated) in SIZES.items() if not counts[requested] and counts[allocated]}
 
 
 def _with_features(
@@ -157,6 +151,38 @@ def _with_features(
         began = end.timestamp()
     notes = notes_on(history, labelled.optimism)
     return replace(labelled, features=stores, notes=notes)
+
+
+def _from_table(
+    site: Site,
+    labelled: LabelledJobs,
+    settings: TrainingSettings,
+    moments: Collection[Moment],
+    *,
+    until: datetime,
+    answers: bool,
+    engine: Engine,
+) -> LabelledJobs:
+    """Let the engine write the features of all jobs, and keep those of the rows that fits take."""
+    stores: dict[Moment, _StoredFeatures] = {}
+    seen = labelled.seen or {}
+    with tempfile.TemporaryDirectory(dir=site.folder, prefix=".features-") as folder:
+        table = write_feature_table(
+            site, Path(folder), settings, moments, until=until, answers=answers, profiles=labelled.profiles, engine=engine
+        )
+        for moment in moments:
+            wanted, rows = rows_of_fits(labelled, moment, settings), np.flatnonzero(seen[moment])
+            begin = 0
+            for piece in range(table.pieces):
+                matrix = read_features(table.folder, moment, piece)
+                number = rows[begin : begin + len(matrix.values)]
+                begin += number.size
+                if moment not in stores:
+                    stores[moment] = _store(site, matrix, wanted)
+                kept = wanted[number]
+                stores[moment].values[stores[moment].place[number[kept]]] = matrix.values[kept]
+                _let_go(stores[moment].values)
+    return replace(labelled, features=stores, notes=notes_on(labelled.history, labelled.optimism))
 
 
 def _store(site: Site, like: FeatureMatrix, wanted: Mask) -> _StoredFeatures:

@@ -204,7 +204,7 @@ def test_a_night_with_a_better_model_puts_it_in_use(folder, on_day, monkeypatch)
     on_day(DAYS + 1)
     with open_site(folder) as site:
         fitted = load_fitted(site, site.models.current_training("jobs"))
-    for name, value in (("fit_job_models", fitted), ("compare", [BETTER])):
+    for name, value in (("fit_job_models", fitted), ("fit_labelled", fitted), ("compare", [BETTER])):
         monkeypatch.setattr(retraining, name, lambda *_, value=value, **__: value)
     monkeypatch.setattr(retraining._Retraining, "_too_early", lambda self: None)
     monkeypatch.setattr(retraining._Retraining, "_cut", lambda self, jobs, current: day(37))

@@ -6,6 +6,7 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.outages import Outage, OutageKind
@@ -72,6 +73,12 @@ def test_the_same_seed_gives_the_same_rehearsal_and_another_one_another(jobs_sit
     plans = [RehearsalPlan(kinds=("node_down",), severities=("mild",), n=2, seed=seed, models=False) for seed in (1, 1, 2)]
     first, again, other = (rehearse(jobs_site, plan).trials for plan in plans)
     assert first == again != other
+
+
+def test_walks_of_several_workers_come_to_the_same_as_in_one_process(jobs_site):
+    plan = RehearsalPlan(kinds=("node_down", "scheduler_stalled"), severities=("mild", "severe"), n=2, seed=3, models=False)
+    here, there = (rehearse(jobs_site, plan, engine=Engine(workers)) for workers in (1, 2))
+    assert there == here and here.walks > 2 and len(here.trials) == 8
 
 
 def test_pages_without_any_fault_are_false_unless_somebody_has_labelled_an_outage(jobs_site, rehearsal):

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from stormpetrel.answers.schemas.alarms import RehearsalAnswer, RehearsedFault
 from stormpetrel.answers.viewer import MANAGE, READ
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotThereError
 from stormpetrel.private_files import write_private
 from stormpetrel.rehearse.site.coverage import PHRASES, Coverage, Trial, coverage_of, holes_of
@@ -52,12 +53,13 @@ def rehearse_site(
     question: RehearsalQuestion,
     *,
     progress: Callable[[float, str], None] = lambda _share, _text: None,
+    engine: Engine = ONE_PROCESS,
 ) -> RehearsalAnswer:
     """Rehearse, and keep what it came to for the page; tables, state, incidents and messages of the site stay as they are."""
     viewer.require(MANAGE)
     began = time.perf_counter()
     plan = plan_of(question)
-    done = rehearse(site, plan, progress=progress)
+    done = rehearse(site, plan, progress=progress, engine=engine)
     answer = RehearsalAnswer(
         faults=faults_of(done.coverage),
         false_pages_per_week=done.false_pages_per_week,

@@ -149,6 +149,19 @@ class CorrelationMatrix(Answer):
     r: list[list[float | None]]
 
 
+class WrittenFeatures(Answer):
+    """A table of features that was written: `rows` and `features` by moment, and the most memory that any process held."""
+
+    output: str
+    jobs: int
+    rows: dict[str, int]
+    features: dict[str, int]
+    pieces: int
+    shards: int
+    peak_bytes: int
+    seconds: float
+
+
 class FeatureStudy(Answer):
     """What each feature of one moment is worth."""
 

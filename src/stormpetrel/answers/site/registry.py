@@ -32,6 +32,7 @@ from stormpetrel.answers.schemas.registry import (
 )
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.answers.workload.input import make_generator
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.prior.shipped import LEARNT, PRIOR_VERSION, prior_of
 from stormpetrel.learn.family import TrainingRecord, Unit
@@ -247,6 +248,7 @@ def train_jobs(
     moments: Collection[Moment],
     *,
     answers: bool | None = None,
+    engine: Engine = ONE_PROCESS,
     progress: Callable[[str], None],
 ) -> TrainingReceipt:
     """Train a model of each moment that there are enough jobs for; `missing` says what the others lack.
@@ -254,7 +256,7 @@ def train_jobs(
     `answers`: whether what administrators said of single jobs counts; as the settings say where it is None.
     """
     viewer.require(MANAGE)
-    models = train_job_models(site, moments, user=viewer.user or None, answers=answers, progress=progress)
+    models = train_job_models(site, moments, user=viewer.user or None, answers=answers, engine=engine, progress=progress)
     return TrainingReceipt(models=[_trained(model) for model in models], missing=missing_text(models[0]))
 
 

@@ -13,7 +13,8 @@ from stormpetrel.answers.alarms.rehearsal import delay_text, rehearse_live, rehe
 from stormpetrel.answers.schemas.alarms import MOST_FAULTS, RehearsalAnswer, RehearsalQuestion, RehearsedFault
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.options import Json, Seed, SinceTime, UntilTime
+from stormpetrel.faces.cli.heavy_work import engine_of
+from stormpetrel.faces.cli.options import EngineName, Json, Seed, SinceTime, UntilTime, Workers
 from stormpetrel.faces.cli.output import console, emit, format_time, plain, show_table
 from stormpetrel.faces.cli.progress import share_spinner
 from stormpetrel.faces.cli.site import open_site, parse_site_time
@@ -49,6 +50,8 @@ def rehearse(
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="With --live: stop after this many polls.", show_default=False)
     ] = None,
+    workers: Workers = None,
+    engine: EngineName = None,
     as_json: Json = False,
 ) -> None:
     """Inject faults into a copy of the site's own history: which ones the watch would detect, and how late."""
@@ -56,6 +59,8 @@ def rehearse(
         raise UsageError("--poll and --steps need --live.", hint="Add --live.")
     if live and (since or until or no_models):
         raise UsageError("--since, --until and --no-models are about the past.", hint="Leave them out, or leave out --live.")
+    if live and (engine or workers):
+        raise UsageError("--live is one walk: --engine and --workers do not help it.", hint="Leave them out.")
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         question = RehearsalQuestion(
@@ -71,7 +76,8 @@ def rehearse(
             answer = _rehearse_live(site, question, ShadowPace(poll or site.settings.watch.poll_s, steps), quiet=as_json)
         else:
             with share_spinner(quiet=as_json) as progress:
-                answer = rehearse_site(site, LOCAL, question, progress=progress)
+                place = engine_of(context, engine, workers)
+                answer = rehearse_site(site, LOCAL, question, progress=progress, engine=place)
     emit(answer, lambda out: print_rehearsal(out, answer, zone), as_json=as_json)
 
 

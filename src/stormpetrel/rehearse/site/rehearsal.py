@@ -8,13 +8,10 @@ to no incident that somebody has confirmed, is a false page.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -22,12 +19,13 @@ import polars as pl
 
 from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.budget import SHORTEST as BEFORE_BUDGET
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import UsageError
 from stormpetrel.records.incidents import Incident, Verdict
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.rehearse.site.coverage import PHRASES, Coverage, Trial, coverage_of, holes_of
 from stormpetrel.rehearse.site.injection import SEVERITIES, Injection, key_of, paged_at, seen_at
-from stormpetrel.rehearse.site.stages import HistoryStage, Progress, Stage, Walk, WindowStage
+from stormpetrel.rehearse.site.stages import HistoryStage, Progress, Records, Stage, Walk, WindowStage
 from stormpetrel.store.site import Site
 from stormpetrel.watch.past.replay import recorded_span
 
@@ -86,19 +84,21 @@ class Rehearsal:
         return (self.until - self.since) / _WEEK
 
 
-def rehearse(site: Site, plan: RehearsalPlan, *, progress: Progress = lambda _share, _text: None) -> Rehearsal:
-    """Put faults into copies of a site's history and walk through each; the site is only read."""
+def rehearse(
+    site: Site, plan: RehearsalPlan, *, progress: Progress = lambda _share, _text: None, engine: Engine = ONE_PROCESS
+) -> Rehearsal:
+    """Put faults into copies of a site's history and walk through each; the site is only read.
+
+    Each walk is an item of the engine. Where faults go is drawn here, before any walk: the same trials wherever they are walked.
+    """
     plan.check()
     since, until = _span(site, plan)
-    with TemporaryDirectory(prefix="stormpetrel-rehearsal-") as folder, ExitStack() as stack:
-        history = HistoryStage(site, Path(folder) / "history", (since, until), models=plan.models)
-        stack.enter_context(closing(history))
-        windows = WindowStage(site, Path(folder) / "windows")
-        stack.enter_context(closing(windows))
-        progress(0.0, "the history as it is")
-        calm = history.walk(partial(_part, progress, 0.0, 0.05))
-        of_history = _run(history, calm, plan, partial(_part, progress, 0.05, 0.65))
-        of_windows = _run(windows, None, plan, partial(_part, progress, 0.65, 1.0))
+    history, windows = HistoryStage(site, (since, until), models=plan.models), WindowStage(site)
+    progress(0.0, "the history as it is")
+    of_history = _run(history, plan, engine, partial(_part, progress, 0.0, 0.65), calm_anyway=True)
+    of_windows = _run(windows, plan, engine, partial(_part, progress, 0.65, 1.0))
+    calm = of_history.calm
+    assert calm is not None
     trials = (*of_history.trials, *of_windows.trials)
     missing = (*of_history.missing, *of_windows.missing)
     if not trials and not any(kind in plan.kinds for kind in KINDS) and missing:
@@ -114,6 +114,7 @@ class _Run:
     trials: tuple[Trial, ...]
     missing: tuple[str, ...]
     walks: int
+    calm: Walk | None  # the walk without faults
 
 
 def _part(progress: Progress, first: float, last: float, share: float, text: str) -> None:
@@ -140,30 +141,43 @@ def _kept_windows(site: Site) -> tuple[datetime | None, datetime | None]:
     return (None, None) if first is None else (first.astimezone(UTC), last.astimezone(UTC))
 
 
-def _run(stage: Stage, calm: Walk | None, plan: RehearsalPlan, progress: Progress) -> _Run:
-    """Put in every fault of a plan that a stage can have, walk after walk."""
+def _run(stage: Stage, plan: RehearsalPlan, engine: Engine, progress: Progress, *, calm_anyway: bool = False) -> _Run:
+    """Put in every fault of a plan that a stage can have, walk after walk; `calm_anyway`: also where there is none to put in."""
     wanted = [kind for kind in stage.kinds if not plan.kinds or kind in plan.kinds]
     missing = list(dict.fromkeys(why for kind in wanted if (why := stage.missing(kind))))
     cells = [
         (kind, severity) for kind in wanted if not stage.missing(kind) for severity in plan.severities for _ in range(plan.n)
     ]
-    if not cells:
-        return _Run((), tuple(missing), 0)
-    stage.begin()
-    calm = calm or stage.walk(lambda _share, _text: None)
+    if not cells and not calm_anyway:
+        return _Run((), tuple(missing), 0, None)
     rng = np.random.default_rng([plan.seed, 2203])
     waiting: deque[tuple[Cell, int]] = deque((cells[place], 0) for place in rng.permutation(len(cells)))
+    placements: deque[list[Injection]] = deque()  # of walks that are not judged yet
+
+    def copies() -> Iterator[Records]:
+        stage.begin()
+        yield stage.records
+        while waiting:
+            if placed := _put(stage, waiting, rng):
+                placements.append(placed)
+                yield stage.records
+
     trials: list[Trial] = []
-    walks = 1
-    while waiting:
-        placed = _put(stage, waiting, rng)
-        if placed:
-            walks += 1
-            progress(len(trials) / len(cells), f"{len(trials)} of {len(cells)} faults")
-            trials += _judged(placed, stage.walk(lambda _share, _text: None), calm)
+    text = partial(_text, cells, trials)
+    walks = engine.map(stage.walker(), copies(), name=lambda _: "walk", progress=lambda _share, _text: progress(*text()))
+    calm = next(walks)
+    count = 1
+    for walk in walks:
+        trials += _judged(placements.popleft(), walk, calm)
+        count += 1
     tried = {trial.injection.kind for trial in trials}
     missing += [_untried(kind) for kind in dict.fromkeys(kind for kind, _ in cells) if kind not in tried]
-    return _Run(tuple(trials), tuple(missing), walks)
+    return _Run(tuple(trials), tuple(missing), count if cells else 0, calm)
+
+
+def _text(cells: Sequence[Cell], trials: Sequence[Trial]) -> tuple[float, str]:
+    """How far the walks are: as a share, and in words."""
+    return len(trials) / max(1, len(cells)), f"{len(trials)} of {len(cells)} faults" if trials else "the history as it is"
 
 
 def _put(stage: Stage, waiting: deque[tuple[Cell, int]], rng: np.random.Generator) -> list[Injection]:

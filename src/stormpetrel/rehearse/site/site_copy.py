@@ -6,6 +6,7 @@ The copy has the site's clock. `jobs_between` reads the records that a walk thro
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -13,15 +14,33 @@ import polars as pl
 
 from stormpetrel.config import ElasticSection, GrafanaSection, GraphiteSection, NotifySection, Settings
 from stormpetrel.records.jobs import STORED_SCHEMA
+from stormpetrel.records.outages import Outage
 from stormpetrel.store.site import Site, create_site
 
 
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """All that an empty copy is made of: plain values, so that a copy can be made where the site itself is not."""
+
+    settings: Settings
+    outages: tuple[Outage, ...]
+
+    def create(self, folder: Path) -> Site:
+        """Make an empty site with these settings, and the outages and maintenance that the other knows; nobody hears of it."""
+        copy = create_site(folder, self.settings)
+        for outage in self.outages:
+            copy.outages.add(outage)
+        return copy
+
+
+def copy_plan(site: Site) -> CopyPlan:
+    """Return what copies of a site are made of."""
+    return CopyPlan(copied_settings(site), tuple(site.outages.list()))
+
+
 def create_copy(site: Site, folder: Path) -> Site:
-    """Make an empty site with the settings of another, and the outages and maintenance that it knows; nobody hears of it."""
-    copy = create_site(folder, copied_settings(site))
-    for outage in site.outages.list():
-        copy.outages.add(outage)
-    return copy
+    """Make an empty copy of a site in a folder."""
+    return copy_plan(site).create(folder)
 
 
 def copied_settings(site: Site) -> Settings:

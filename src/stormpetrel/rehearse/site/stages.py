@@ -1,28 +1,33 @@
 """Where faults are put: the history of jobs and events, and the newest CPU windows; each walks its copy through as a replay.
 
-Site -> HistoryStage, WindowStage: `begin`, `put` one fault per slot, `walk`. A stage that has nothing to put faults into says so.
+Site -> HistoryStage, WindowStage: `begin`, `put` one fault per slot, `records`; records -> walker -> Walk, an item of the engine
+that makes its own copy out of what it is given. A stage that has nothing to put faults into says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
 import numpy as np
 import polars as pl
 
 from stormpetrel.alarms.job_rules import LOOK_BACK
+from stormpetrel.engine import Work
 from stormpetrel.ingest.events import counts_jobs
+from stormpetrel.lifecycle.trace_models import TraceModel
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.times import month_of
 from stormpetrel.records.traces import LIVE
 from stormpetrel.rehearse.site.event_faults import EVENT_FAULTS, EventFaults
 from stormpetrel.rehearse.site.injection import Injection
 from stormpetrel.rehearse.site.job_faults import JOB_FAULTS, JobFaults
-from stormpetrel.rehearse.site.site_copy import create_copy, jobs_between
+from stormpetrel.rehearse.site.site_copy import CopyPlan, copy_plan, jobs_between
 from stormpetrel.rehearse.site.trace_faults import TRACE_FAULTS, TraceFaults
 from stormpetrel.store.site import Site
 from stormpetrel.watch.past.replay import Replay, replay
@@ -33,6 +38,7 @@ SHORTEST: Final = timedelta(days=10)  # of history
 _LAST_FAULT: Final = timedelta(days=2, hours=4)  # before the end: so long a fault lasts and may be found
 _RULES_NEED: Final = LOOK_BACK + timedelta(days=1)  # that the rules look back from the beginning of a walk
 Progress = Callable[[float, str], None]
+Records = Mapping[str, pl.DataFrame]  # rows by the table that they stand in
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,13 @@ class Stage(Protocol):
         """Put in a fault at a slot; None where it would hit nobody."""
         ...
 
-    def walk(self, progress: Progress) -> Walk:
-        """Walk through the copy as it is now."""
+    @property
+    def records(self) -> Records:
+        """The tables of the copy as they are now, by name."""
+        ...
+
+    def walker(self) -> Work[Records, Walk]:
+        """Return what walks through such records, in whichever process."""
         ...
 
 
@@ -75,15 +86,13 @@ class HistoryStage:
 
     kinds = (*JOB_FAULTS, *EVENT_FAULTS)
 
-    def __init__(self, site: Site, folder: Path, span: tuple[datetime, datetime], *, models: bool) -> None:
+    def __init__(self, site: Site, span: tuple[datetime, datetime], *, models: bool) -> None:
         self._site, self._span, self._models = site, span, models
-        self._copy = create_copy(site, folder)
         since, until = span
         jobs = jobs_between(site, since - _RULES_NEED, until)
         counts = site.event_counts.table.between("bucket_start", None, until).collect()
         self._jobs = JobFaults(jobs)
         self._events = EventFaults(counts, site.settings.events.bucket_minutes * 60)
-        self._copy.trace_scores.table.overwrite(site.trace_scores.table.between("window_start", since, until).collect())
 
     @property
     def slots(self) -> list[datetime]:
@@ -111,20 +120,35 @@ class HistoryStage:
         """Put in a fault within the day that begins at the slot."""
         return self._of(kind).put(kind, severity, slot + timedelta(minutes=int(rng.integers(24 * 60))), rng)
 
-    def walk(self, progress: Progress) -> Walk:
-        """Walk through the whole span."""
-        self._copy.jobs.table.overwrite(self._jobs.jobs)
-        self._copy.event_counts.table.overwrite(self._events.counts)
-        findings: list[Finding] = []
-        past = replay(
-            self._copy, since=self._span[0], until=self._span[1], models=self._models, count_jobs=counts_jobs(self._site),
-            progress=progress, note=findings.append,
-        )  # fmt: skip
-        return Walk(past, tuple(findings))
+    @property
+    def records(self) -> Records:
+        """Job records and event counts."""
+        return {"jobs": self._jobs.jobs, "event_counts": self._events.counts}
 
-    def close(self) -> None:
-        """Give back what the copy holds open."""
-        self._copy.close()
+    def walker(self) -> _HistoryWalk:
+        """Return what walks through the whole span."""
+        scores = self._site.trace_scores.table.between("window_start", *self._span).collect()
+        return _HistoryWalk(copy_plan(self._site), self._span, self._models, counts_jobs(self._site), scores)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _HistoryWalk:
+    """Walks through the whole span of a history."""
+
+    plan: CopyPlan
+    span: tuple[datetime, datetime]
+    models: bool
+    counts_jobs: bool
+    trace_scores: pl.DataFrame
+
+    def __call__(self, records: Records, progress: Progress) -> Walk:
+        findings: list[Finding] = []
+        with _copied(self.plan, {**records, "trace_scores": self.trace_scores}) as copy:
+            past = replay(
+                copy, since=self.span[0], until=self.span[1], models=self.models, count_jobs=self.counts_jobs,
+                progress=progress, note=findings.append,
+            )  # fmt: skip
+        return Walk(past, tuple(findings))
 
 
 class WindowStage:
@@ -132,10 +156,9 @@ class WindowStage:
 
     kinds = TRACE_FAULTS
 
-    def __init__(self, site: Site, folder: Path) -> None:
-        self._site, self._folder = site, folder
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._faults = TraceFaults(site)
-        self._opened: Site | None = None
         self.notes = tuple(self._faults.notes)
 
     @property
@@ -155,24 +178,42 @@ class WindowStage:
         """Put in a fault from a moment on."""
         return self._faults.put(kind, severity, slot, rng)
 
-    def walk(self, progress: Progress) -> Walk:
-        """Walk through all windows."""
-        copy, with_month = self._copy(), month_of(pl.col("window_start"))
-        copy.cpu_windows.table.overwrite(self._faults.windows.with_columns(month=with_month))
-        copy.trace_scores.table.overwrite(self._faults.scores.with_columns(month=with_month, trace=pl.lit(LIVE)))
+    @property
+    def records(self) -> Records:
+        """CPU windows and their scores."""
+        with_month = month_of(pl.col("window_start"))
+        return {
+            "cpu_windows": self._faults.windows.with_columns(month=with_month),
+            "trace_scores": self._faults.scores.with_columns(month=with_month, trace=pl.lit(LIVE)),
+        }
+
+    def walker(self) -> _WindowWalk:
+        """Return what walks through all windows."""
+        return _WindowWalk(copy_plan(self._site), self._faults.moments[0], self._faults.model)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WindowWalk:
+    """Walks through CPU windows that were scored by a model."""
+
+    plan: CopyPlan
+    since: datetime
+    model: TraceModel | None
+
+    def __call__(self, records: Records, progress: Progress) -> Walk:
         findings: list[Finding] = []
-        past = replay(
-            copy, since=self._faults.moments[0], families=("traces",), models=False, count_jobs=False, progress=progress,
-            note=findings.append, trace_model=self._faults.model,
-        )  # fmt: skip
+        with _copied(self.plan, records) as copy:
+            past = replay(
+                copy, since=self.since, families=("traces",), models=False, count_jobs=False, progress=progress,
+                note=findings.append, trace_model=self.model,
+            )  # fmt: skip
         return Walk(past, tuple(findings))
 
-    def _copy(self) -> Site:
-        if self._opened is None:
-            self._opened = create_copy(self._site, self._folder)
-        return self._opened
 
-    def close(self) -> None:
-        """Give back what the copy holds open."""
-        if self._opened is not None:
-            self._opened.close()
+@contextmanager
+def _copied(plan: CopyPlan, records: Records) -> Iterator[Site]:
+    """A copy that holds these records, for as long as the block runs."""
+    with TemporaryDirectory(prefix="stormpetrel-rehearsal-") as folder, closing(plan.create(Path(folder) / "site")) as copy:
+        for name, rows in records.items():
+            getattr(copy, name).table.overwrite(rows)
+        yield copy

@@ -6,15 +6,16 @@ import json
 from datetime import timedelta
 
 import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.main import app
 from stormpetrel.jobs import feature_study
-from tests.builders import T0, Job, make_jobs, write_sacct
-from tests.jobs.logs import one_thread
-from tests.lifecycle.sites import few_trees
+from tests.builders import T0, Job, make_jobs, make_site, write_sacct
+from tests.jobs.logs import make_log, one_thread
+from tests.lifecycle.sites import DAYS, few_trees, put_jobs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -209,6 +210,26 @@ def test_what_a_log_says_cannot_command_the_terminal(tmp_path):
 @pytest.mark.parametrize("columns", [40, 80])
 def test_no_column_is_cut_off_in_a_narrow_terminal(log, columns):
     assert "100.0" in run("waste", log, "--by", "account", columns=columns)  # the last column: the share of the loss
+
+
+def test_features_of_all_jobs_of_a_site_are_written_at_the_moments_that_are_asked_for(tmp_path, monkeypatch):
+    with make_site(tmp_path / "site") as site:
+        put_jobs(site, make_log(300, 3, days=DAYS))
+    monkeypatch.setenv("STORMPETREL_SITE", str(tmp_path / "site"))
+    written = as_json("features", "--write", tmp_path / "start", "--at", "start", "--parts", 2)
+    assert (written["jobs"], written["pieces"], written["shards"]) == (300, 1, 8) and written["rows"]["start"] > 200
+    table = pl.read_parquet(tmp_path / "start" / "start-00000.parquet")
+    assert table.height == written["rows"]["start"] and table.width == 5 + 2 + written["features"]["start"]
+    assert (tmp_path / "start").stat().st_mode & 0o777 == 0o700
+    shown = run("features", "--write", tmp_path / "all")
+    assert (
+        all(f"/{moment}-*.parquet: " in shown for moment in ("submit", "start", "2min")) and "no process held more than" in shown
+    )
+
+
+def test_features_are_written_of_a_site_and_not_of_a_log(log, tmp_path):
+    with pytest.raises(UsageError, match="--write takes all jobs of a site"):
+        run("features", log, "--write", tmp_path / "table")
 
 
 @pytest.mark.realdata

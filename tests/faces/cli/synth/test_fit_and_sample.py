@@ -70,6 +70,25 @@ def test_fit_says_what_was_learnt(log, tmp_path):
     assert (tmp_path / "made" / "model.json").is_file()
 
 
+def test_several_fits_side_by_side_are_those_of_single_ones_to_the_byte(log, tmp_path):
+    told = as_json("fit", log, "--model", "private,gaussian-copula", "--seeds", 2, "-o", tmp_path / "many", "--workers", 2)
+    names = ["private-0", "private-1", "gaussian-copula-0", "gaussian-copula-1"]
+    assert [learnt["model"] for learnt in told["models"]] == [str(tmp_path / "many" / name) for name in names]
+    assert sorted(path.name for path in (tmp_path / "many").iterdir()) == sorted(names)
+    run("fit", log, *COPULA, "--seed", 1, "-o", tmp_path / "single")
+    for single in (tmp_path / "single").iterdir():
+        assert (tmp_path / "many" / "gaussian-copula-1" / single.name).read_bytes() == single.read_bytes()
+    with pytest.raises(UsageError, match="is there already"):
+        run("fit", log, "--seeds", 2, "-o", tmp_path / "many")
+
+
+def test_one_fit_is_not_divided_and_several_need_a_folder(log, tmp_path):
+    with pytest.raises(UsageError, match="One fit uses the cores of one machine"):
+        run("fit", log, *COPULA, "-o", tmp_path / "made", "--workers", 2)
+    with pytest.raises(UsageError, match="No folder for the models"):
+        run("fit", "--seeds", 2)
+
+
 def test_fit_in_words_names_columns_and_the_next_command(log, tmp_path):
     words = run("fit", log, *COPULA, "-o", tmp_path / "made")
     assert "600 jobs of" in words and "Columns: user" in words and "synth sample" in words
@@ -292,6 +311,13 @@ def test_files_models_and_generators_are_drawn_side_by_side(table, tmp_path):
     assert all(name in words for name in ("other", "model", "rows", "interval_s, KS", "lag-1"))
     text = page.read_text()
     assert "Distribution of every column" in text and '"name":"other"' in text and "cdn.plot.ly" not in text.split("<body>")[1]
+
+
+def test_generators_that_workers_fit_compare_as_those_of_one_process(table, tmp_path):
+    made_workload(400, seed=3).jobs.write_parquet(tmp_path / "other.parquet")
+    words = ("compare", table, "rows", tmp_path / "other.parquet", "gaussian-copula")
+    here, there = as_json(*words), as_json(*words, "--workers", 2)
+    assert there == here and list(here["synthetic"]) == ["rows", "other", "gaussian-copula"]
 
 
 def test_a_picture_is_written(table, tmp_path):

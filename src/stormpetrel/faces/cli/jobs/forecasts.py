@@ -17,8 +17,9 @@ from stormpetrel.answers.schemas.registry import TrainingReceipt
 from stormpetrel.answers.site.registry import train_jobs
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.heavy_work import engine_of
 from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, moments_of
-from stormpetrel.faces.cli.options import JobId, Json, LogOdds, Plot
+from stormpetrel.faces.cli.options import EngineName, JobId, Json, LogOdds, Plot, Workers
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import step_spinner
 from stormpetrel.faces.cli.site import open_site
@@ -38,11 +39,17 @@ def train(
             show_default=False,
         ),
     ] = None,
+    workers: Workers = None,
+    engine: EngineName = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current."""
+    """Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current.
+
+    Workers build the features where there are half a million jobs or more; the fit itself takes the cores of this machine.
+    """
+    place = engine_of(context, engine, workers)
     with open_site(context, to_write=True) as site, step_spinner(quiet=as_json) as progress:
-        receipt = train_jobs(site, LOCAL, moments_of(at), answers=answers, progress=progress)
+        receipt = train_jobs(site, LOCAL, moments_of(at), answers=answers, engine=place, progress=progress)
     emit([model.model_dump(mode="json") for model in receipt.models], lambda out: _print_training(out, receipt), as_json=as_json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,15 +10,26 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.schemas.job_studies import FeatureStudy, ProfileQuestion, ProfileStudy, TrendStudy, WasteStudy
+from stormpetrel.answers.schemas.job_studies import (
+    FeatureStudy,
+    ProfileQuestion,
+    ProfileStudy,
+    TrendStudy,
+    WasteStudy,
+    WrittenFeatures,
+)
+from stormpetrel.answers.studies.feature_table import write_features
 from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.answers.studies.job_studies import feature_study, policy_replay, profile_study, trend_study, waste_study
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.heavy_work import engine_of
 from stormpetrel.faces.cli.jobs.input import Files, read_input
 from stormpetrel.faces.cli.options import Drop, EngineName, Failed, Fields, Format, Json, Plot, SinceDay, Workers
 from stormpetrel.faces.cli.output import draw_page, emit, plain, show_table
-from stormpetrel.faces.cli.progress import step_spinner
+from stormpetrel.faces.cli.progress import share_bar, step_spinner
+from stormpetrel.faces.cli.site import open_site
 from stormpetrel.faces.report import job_tables as tables
 from stormpetrel.faces.report.job_tables import trend_table
 from stormpetrel.faces.report.jobs_figures import (
@@ -27,7 +39,8 @@ from stormpetrel.faces.report.jobs_figures import (
     trend_drawings,
     waste_drawings,
 )
-from stormpetrel.jobs.moments import Moment
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.lifecycle.feature_table import PARTS
 
 
 class Columns(StrEnum):
@@ -101,8 +114,26 @@ def features(
     context: typer.Context,
     files: Files = None,
     at: Annotated[
-        Moment, typer.Option("--at", help="What is known at submission, at the start, or two minutes in.")
-    ] = Moment.SUBMIT,
+        Moment | None,
+        typer.Option(
+            "--at", help="What is known at submission (the default), at the start, or two minutes in.", show_default=False
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--write",
+            help="Instead write the features of all jobs of the site to this new folder, as Parquet; at all three moments "
+            "without --at.",
+            show_default=False,
+        ),
+    ] = None,
+    parts: Annotated[
+        int,
+        typer.Option(
+            "--parts", min=1, max=4096, help="With --write: how many parts users are divided into, an item of work each."
+        ),
+    ] = PARTS,
     format_name: Format = None,
     fields: Fields = None,
     failed: Failed = None,
@@ -113,13 +144,21 @@ def features(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the features by correlation with failure and by effect on the forecast."""
+    """Rank the features by correlation with failure and by effect on the forecast; or write them for all jobs of the site."""
+    place = engine_of(context, engine, workers)
+    if target is not None:
+        if files or format_name or fields or failed or drop or since or plot:
+            raise UsageError(
+                "--write takes all jobs of a site, as its settings count them.", hint="Read a log into a site: stormpetrel ingest"
+            )
+        _write_features(context, target, (at,) if at else MOMENTS, parts, place, as_json=as_json)
+        return
     data = read_input(
         context, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
     with step_spinner(quiet=as_json) as step:
         step("history and features")
-        study = feature_study(data, at, progress=step, engine=engine_of(context, engine, workers))
+        study = feature_study(data, at or Moment.SUBMIT, progress=step, engine=place)
     emit(
         study,
         lambda out: _print_features(out, data, study),
@@ -127,6 +166,23 @@ def features(
         plot=plot,
         draw=lambda path: draw_page(path, f"Features at {study.at}", tuple(feature_drawings(study))),
         next_step="stormpetrel jobs evaluate (how good the forecast is)",
+    )
+
+
+def _write_features(
+    context: typer.Context, target: Path, moments: Sequence[Moment], parts: int, engine: Engine, *, as_json: bool
+) -> None:
+    with open_site(context) as site, share_bar(quiet=as_json) as progress:
+        receipt = write_features(site, LOCAL, target, moments=moments, parts=parts, engine=engine, progress=progress)
+    emit(receipt, lambda out: _print_written(out, receipt), as_json=as_json)
+
+
+def _print_written(out: Console, receipt: WrittenFeatures) -> None:
+    for moment, rows in receipt.rows.items():
+        out.print(f"{plain(receipt.output)}/{moment}-*.parquet: {rows:,} jobs × {receipt.features[moment]} features")
+    out.print(
+        f"{receipt.jobs:,} jobs in {receipt.pieces} pieces and {receipt.shards} shards, {receipt.seconds:,.0f} s; "
+        f"no process held more than {receipt.peak_bytes / 1e6:,.0f} MB"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,9 +13,11 @@ from stormpetrel.answers.schemas.registry import NewTraining
 from stormpetrel.answers.schemas.workload import LearntWorkload
 from stormpetrel.answers.site.registry import fit_generator
 from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.answers.workload.fits import fit_generators
 from stormpetrel.answers.workload.input import learnt_workload, make_generator
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.options import Fields, Json, Seed, SinceDay
+from stormpetrel.faces.cli.heavy_work import engine_of
+from stormpetrel.faces.cli.options import EngineName, Fields, Json, Seed, SinceDay, Workers
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import share_bar
 from stormpetrel.faces.cli.site import open_site
@@ -28,7 +31,9 @@ def fit(
     files: Files = None,
     target: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="New folder for the model; the site's own models if left out.", show_default=False),
+        typer.Option(
+            "-o", "--output", help="New folder for the model or models; the site's own models if left out.", show_default=False
+        ),
     ] = None,
     format_name: Format = None,
     fields: Fields = None,
@@ -55,16 +60,37 @@ def fit(
     since: SinceDay = None,
     skip: Skip = 0,
     seed: Seed = 0,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=1000, help="So many fits of each --model, with seeds from --seed on.")
+    ] = 1,
+    workers: Workers = None,
+    engine: EngineName = None,
     as_json: Json = False,
 ) -> None:
-    """Learn a workload: when jobs come, in which order, and what they request; user names are not stored."""
+    """Learn a workload: when jobs come, in which order, and what they request; user names are not stored.
+
+    With several names after --model, separated by commas, or with --seeds, one model of each: OUTPUT/NAME-SEED.
+    """
     settings = {"epochs": epochs, "device": device, "fewest_jobs": fewest, "epsilon": epsilon}
+    kinds = [name.strip() for name in model.split(",")]
+    if len(kinds) > 1 or seeds > 1:
+        place = engine_of(context, engine, workers)
+        if target is None:
+            raise UsageError("No folder for the models.", hint="Add -o MODELS, a new folder; a site has one generator in use.")
+        _refuse_existing(target)
+        source = read_workload(context, files, format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json)
+        with share_bar(quiet=as_json) as progress:
+            numbers = range(seed, seed + seeds)
+            models = fit_generators(source, kinds, numbers, target, settings, engine=place, progress=progress)
+        emit({"models": [learnt.model_dump(mode="json") for learnt in models]}, partial(_print_models, models), as_json=as_json)
+        return
+    if engine or workers:
+        raise UsageError("One fit uses the cores of one machine.", hint="Fit several: --seeds 5, or --model sessions,ctgan.")
     if target is None:
         _refuse_for_site(files, since, skip)
         _fit_on_site(context, model, seed, settings, as_json=as_json)
         return
-    if target.exists():
-        raise UsageError(f"{plain(str(target))} is there already.", hint="Models are never overwritten: choose another folder.")
+    _refuse_existing(target)
     generator = make_generator(model, seed=seed, **settings)
     source = read_workload(context, files, format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json)
     with share_bar(quiet=as_json) as progress:
@@ -77,6 +103,11 @@ def fit(
         as_json=as_json,
         next_step=f"stormpetrel synth sample {plain(str(target))} -n 1000 -o more.swf",
     )
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists():
+        raise UsageError(f"{plain(str(target))} is there already.", hint="Models are never overwritten: choose another folder.")
 
 
 def _refuse_for_site(files: list[str] | None, since: str | None, skip: int) -> None:
@@ -115,6 +146,12 @@ def _print_learnt(out: Console, learnt: LearntWorkload) -> None:
     out.print(f"Columns: {plain(', '.join(learnt.columns)) or 'none but the time of submission'}")
     _print_notes(out, learnt.notes)
     _print_groups(out, learnt.groups)
+
+
+def _print_models(models: list[LearntWorkload], out: Console) -> None:
+    for learnt in models:
+        out.print(f"{plain(learnt.model)}: {learnt.jobs:,} jobs, by '{learnt.generator}' with seed {learnt.seed}")
+    _print_notes(out, list(dict.fromkeys(note for learnt in models for note in learnt.notes)))
 
 
 def _print_notes(out: Console, notes: list[str]) -> None:

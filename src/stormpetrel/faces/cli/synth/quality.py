@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from stormpetrel.answers.schemas.workload import WorkloadComparison, WorkloadEvaluation, WorkloadFidelity
+from stormpetrel.answers.workload.fits import fit_and_sample, is_generator
 from stormpetrel.answers.workload.input import GeneratorMaker, synthetic_workload
 from stormpetrel.answers.workload.quality import compare_workloads, evaluate_generator, evaluate_log
 from stormpetrel.config import JobsSection
@@ -54,6 +55,8 @@ def compare(
     skip: Skip = 0,
     epochs: Epochs = None,
     seed: Seed = 0,
+    workers: Workers = None,
+    engine: EngineName = None,
     as_json: Json = False,
 ) -> None:
     """Compare real and synthetic jobs: the distribution of every column, the intervals, the rhythm of the week."""
@@ -62,12 +65,17 @@ def compare(
     labels = names_of(synthetic, names)
     log = read_workload(context, [real], format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json).workload
     with share_bar(quiet=as_json) as progress:
-        workloads = {
-            label: synthetic_workload(
-                source, log, seed=seed, settings=_settings(source, epochs), progress=_part(progress, place, len(synthetic), label)
-            )
-            for place, (label, source) in enumerate(zip(labels, synthetic, strict=True))
-        }
+        sources = dict(zip(labels, synthetic, strict=True))
+        to_fit = {label: source for label, source in sources.items() if is_generator(source)}
+        settings = {label: _settings(source, epochs) for label, source in to_fit.items()}
+        place, share = engine_of(context, engine, workers), len(to_fit) / len(sources)
+        fits = lambda done, text: progress(share * done, text)  # noqa: E731
+        workloads = fit_and_sample(log, to_fit, seed=seed, settings=settings, engine=place, progress=fits)
+        for number, (label, source) in enumerate(sources.items()):
+            if label not in to_fit:
+                read = _part(progress, number, len(sources), label)
+                workloads[label] = synthetic_workload(source, log, seed=seed, progress=read)
+        workloads = {label: workloads[label] for label in labels}
         comparison = compare_workloads(log, workloads, output=str(target) if target else None)
         if target is not None:
             progress(1.0, "drawing")
