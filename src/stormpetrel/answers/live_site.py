@@ -33,8 +33,10 @@ from stormpetrel.answers.workload.workload import LiveWorkload
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
 from stormpetrel.jobs.moments import MOMENTS
+from stormpetrel.jobs.stream import LOOKBACK
 from stormpetrel.lifecycle.job_models import model_name
 from stormpetrel.lifecycle.live import current_versions, open_stream
+from stormpetrel.records.jobs import KEY
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep.forgetting import forgettings
 
@@ -58,6 +60,7 @@ _OUTLOOK_KEPT_LARGE: Final = timedelta(minutes=10)
 _OUTLOOK_REST_S: Final = 20.0  # between two, by our own clock
 _OUTLOOK_OLD_S: Final = 300.0  # older than that, one is waited for
 _AT_FIRST: Final = 300_000  # jobs of the overview that a start waits for: some seconds
+_PATIENCE_S: Final = 10.0  # for older months of the overview, before the history has its turn
 _LARGE_SITE: Final = 50_000  # jobs
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
 
@@ -139,7 +142,7 @@ class LiveSite:
         """Take in what has been committed since the last time; True if there was anything."""
         with self._refreshing:
             forgotten = forgettings(self.site.state)  # read before the tables are
-            changed = self._refresh_overview()
+            changed = self._refresh_overview(patience_s=_PATIENCE_S)
             changed = self._forget(forgotten) or changed
             changed = self._refresh_history(jobs_changed=changed) or changed
             self.refreshed_at = self.now()
@@ -186,7 +189,7 @@ class LiveSite:
         return kept.value
 
     def _is_stale(self, kept: _KeptOutlook) -> bool:
-        kept_for = _OUTLOOK_KEPT if self.overview.frame.height < _LARGE_SITE else _OUTLOOK_KEPT_LARGE
+        kept_for = _OUTLOOK_KEPT if self.overview.height < _LARGE_SITE else _OUTLOOK_KEPT_LARGE
         return kept.models != self._models or not timedelta(0) <= self.now() - kept.at <= kept_for
 
     def _renew_outlook(self, old: _KeptOutlook | None) -> _KeptOutlook:
@@ -242,9 +245,9 @@ class LiveSite:
         else:
             self.problem = None
 
-    def _refresh_overview(self, most: int | None = None) -> bool:
+    def _refresh_overview(self, most: int | None = None, patience_s: float | None = None) -> bool:
         with self._refreshing:
-            changed = self.overview.refresh(self.site, most=most)
+            changed = self.overview.refresh(self.site, most=most, patience_s=patience_s)
             self.version += changed
             return changed
 
@@ -268,7 +271,8 @@ class LiveSite:
                 return True
             stream, now = self._stream, self.now()
             if stream is not None and (jobs_changed or now - stream.horizon > _QUIET):
-                news = self.overview.whole_rows(self.site, self.overview.frame.filter(stream.news()))
+                changed = self.overview.lazy(since=stream.horizon - LOOKBACK).filter(stream.news())
+                news = self.overview.whole_rows(self.site, changed.select(KEY).collect())
                 with self.lock:
                     stream.advance(news, until=now, judge=False)
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import polars as pl
 import pytest
@@ -18,7 +19,7 @@ from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, NotThereError, UsageError
 from stormpetrel.jobs.advice import kinds
 from stormpetrel.jobs.advice.advice import advise, next_request
-from stormpetrel.records.jobs import JobRef
+from stormpetrel.records.jobs import KEY, JobRef
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import T0, make_site
 from tests.jobs.logs import made_jobs, make_log, one_thread
@@ -133,16 +134,30 @@ def test_advice_from_part_of_the_past_is_that_from_all_of_it(live):
 def test_the_kind_found_by_row_numbers_is_that_of_all_jobs(live):
     whole = live.site.jobs.read_jobs().collect()
     names = set()
+    on_disk = Overview(in_memory=0)
+    on_disk.refresh(live.site)
     for request in odd_requests(whole).iter_slices(1):
-        for now in (NOW, request["submit_time"].item()):
+        for now, overview in product((NOW, request["submit_time"].item()), (live.overview, on_disk)):
             expected = kinds.find_kind(request, whole, now=now)
-            kind, limits = live.overview.comparable(request, now=now)
+            kind, limits = overview.comparable(request, now=now)
             assert kind.name == expected.name
             assert_frame_equal(kind.jobs.select(expected.jobs.columns), expected.jobs)
             assert_frame_equal(kind.relatives.select(expected.relatives.columns), expected.relatives)
             assert limits == kinds.longest_limits(whole, now=NOW)
             names.add(kind.name)
     assert len(names) >= 4
+
+
+def test_advice_is_the_same_where_older_months_lie_on_disk(live, monkeypatch):
+    monkeypatch.setattr("stormpetrel.answers.jobs.past_jobs.kinds.OTHERS_CONSIDERED", 20)
+    whole = live.site.jobs.read_jobs().collect()
+    overview = Overview(in_memory=1)
+    overview.refresh(live.site)
+    for request in odd_requests(whole).gather_every(3).iter_slices(1):
+        for now in (NOW, request["submit_time"].item()):
+            part = overview.past(request, now=now)
+            assert part.select(KEY).sort(KEY).equals(live.overview.past(request, now=now).select(KEY).sort(KEY))
+            assert advise(request, part, now=now) == advise(request, live.overview.past(request, now=now), now=now)
 
 
 def test_the_kind_is_the_same_where_only_the_latest_jobs_are_looked_through(live, monkeypatch):

@@ -51,9 +51,9 @@ def site(tmp_path_factory):
         yield site
 
 
-@pytest.fixture(scope="module")
-def overview(site):
-    overview = Overview()
+@pytest.fixture(scope="module", params=[500_000, 1], ids=["in memory", "older months on disk"])
+def overview(site, request):
+    overview = Overview(in_memory=request.param)
     overview.refresh(site)
     return overview
 

@@ -60,7 +60,7 @@ from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.reasons import points_of_risk, risk_at
 from stormpetrel.records.doubts import trusted
-from stormpetrel.records.jobs import JobRef, is_job_id, job_frame, jobs_with_id, ref_text
+from stormpetrel.records.jobs import JobRef, is_job_id, job_frame, ref_text
 from stormpetrel.records.states import JobState
 
 if TYPE_CHECKING:
@@ -136,9 +136,9 @@ def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MAX_MA
     if not text:
         raise UsageError("There is nothing to search for.", hint="Write a job id such as 12345 or 12345_7.")
     if is_job_id(text):
-        matches = jobs_with_id(live.overview.frame.filter(viewer.sees()), text)
+        matches = live.overview.rows_with_id(viewer, text)
     elif (ref := _reference(text)) is not None:
-        matches = live.overview.frame.filter(ref.is_row() & viewer.sees())
+        matches = live.overview.rows_at(ref).filter(viewer.sees())
     else:
         return live.overview.page(viewer, TableQuery(search=text, limit=limit)).rows
     return matches.head(limit).select(*OVERVIEW_SCHEMA, ref_text())
@@ -257,7 +257,7 @@ class _Quartiles:
         with self._lock:
             known = self._kept.get(live.memory)
             if known is None or known[0] is not profiles or time.monotonic() - known[1] > _KEEP_S:
-                jobs = live.overview.frame.head(_LATEST).filter(pl.col("failed").is_not_null())
+                jobs = live.overview.latest(_LATEST).filter(pl.col("failed").is_not_null())
                 known = profiles, time.monotonic(), _quartiles(jobs.with_columns(profile=_assigned(jobs, profiles, stand_in)))
                 self._kept[live.memory] = known
             return known[2]

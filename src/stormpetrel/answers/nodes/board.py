@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
@@ -84,12 +85,12 @@ def make_node_board(live: LiveSite, key: str, before: Snapshot[NodeBoard] | None
     tables = (live.site.cpu_windows.table.version(), live.site.trace_scores.table.version(), *in_use)
     if before is not None and last is not None and last.tables == tables:
         scored, left_out = last.scored, last.left_out
-        jobs = jobs_of(scored, live.overview.frame)
+        jobs = _jobs_of(live, scored)
         if jobs.equals(last.jobs):
             return before
     else:
         scored, left_out = again(lambda: _read(live))
-        jobs = jobs_of(scored, live.overview.frame)
+        jobs = _jobs_of(live, scored)
     model, version = (scored["model"].item(0), scored["model_version"].item(0)) if scored.height else ("", 0)
     about = _about(live, model, version)
     board = NodeBoard(
@@ -114,7 +115,12 @@ def stamp_of(board: Snapshot[NodeBoard]) -> str:
     return f"{board.version} {board.value.tables}"
 
 
-def jobs_of(scored: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+def _jobs_of(live: LiveSite, scored: pl.DataFrame) -> pl.DataFrame:
+    first = scored["window_start"].min()
+    return jobs_of(scored, live.overview.lazy(since=first if isinstance(first, datetime) else live.now()))
+
+
+def jobs_of(scored: pl.DataFrame, jobs: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """The jobs that windows are of: cluster, job_id and window_start of a window, and user, job_name and ref of its job.
 
     A window names its job as the scheduler does on the node: by its id, `12345_7`, or by the internal one of an array's task.

@@ -5,10 +5,10 @@ month of the overview -> ColumnIndex; words and keys are worked out at their fir
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import polars as pl
@@ -48,12 +48,21 @@ class ColumnIndex:
             return np.take(words.keys(begin), words.codes[rows])
         known = self._keys.get(column)
         if known is None:
-            known = _number_keys(self._frame[column])
+            known = number_keys(self._frame[column])
             with self._lock:
                 while len(self._keys) >= _MOST_KEYS:
                     self._keys.pop(next(iter(self._keys)))
                 self._keys[column] = known
         return known[rows]
+
+    def extent(self, column: str) -> tuple[list[bytes], int]:
+        """The first and the last text in the order of their bytes (none where there are none), and the bytes of the longest."""
+        words = self.words(column)
+        return words.ends, words.longest
+
+    def holds(self, condition: pl.Expr) -> Mask:
+        """Return for which rows a condition on columns that are no texts holds."""
+        return np.asarray(self._frame.select(condition.alias("holds")).to_series().to_numpy(), np.bool_)
 
     def words(self, column: str) -> _Words:
         """The distinct words of a text column."""
@@ -95,14 +104,19 @@ class _Words:
     def keys(self, begin: int) -> Keys:
         """A number for each word, in the order of its bytes from `begin` on; the last one stands for none."""
         if begin not in self._keys:
-            padded = self.small.str.pad_end(begin + WIDTH, "\0").cast(pl.Binary)
-            number = padded.bin.slice(begin, WIDTH).bin.reinterpret(dtype=pl.UInt64, endianness="big")
-            signed = (number.to_numpy() ^ np.uint64(1 << 63)).view(np.int64)  # in the same order
-            self._keys[begin] = np.append(np.maximum(signed, -LAST), LAST)  # backwards, the smallest would be that of none
+            self._keys[begin] = np.append(text_keys(self.small, begin), LAST)
         return self._keys[begin]
 
 
-def _number_keys(values: pl.Series) -> Keys:
+def text_keys(small: pl.Series, begin: int) -> Keys:
+    """Texts in small letters as whole numbers, in the order of their bytes from `begin` on; anything where one is missing."""
+    padded = small.fill_null("").str.pad_end(begin + WIDTH, "\0").cast(pl.Binary)
+    number = padded.bin.slice(begin, WIDTH).bin.reinterpret(dtype=pl.UInt64, endianness="big")
+    signed = (number.to_numpy() ^ np.uint64(1 << 63)).view(np.int64)  # in the same order
+    return np.maximum(signed, -LAST)  # backwards, the smallest would be that of none
+
+
+def number_keys(values: pl.Series) -> Keys:
     """Numbers, times and truths as whole numbers of the same order."""
     if values.dtype.is_float():
         bits = values.cast(pl.Float64).fill_nan(None)
@@ -136,10 +150,30 @@ def page_of(rows: Rows, keys: list[Callable[[Rows], Keys]], offset: int, limit: 
     return np.concatenate([first, inner, page_of(rows[values == high], rest, 0, left)])
 
 
+class MonthIndex(Protocol):
+    """What search and sort want of a month: in memory a `ColumnIndex`, on disk a `StoredMonth`."""
+
+    @property
+    def height(self) -> int:
+        """How many rows it has."""
+
+    def matches(self, column: str, test: Callable[[pl.Series], pl.Series], *, missing: bool, folded: bool = False) -> Mask:
+        """Which rows have a word that passes a test."""
+
+    def holds(self, condition: pl.Expr) -> Mask:
+        """For which rows a condition holds."""
+
+    def keys(self, column: str, rows: Rows, begin: int = 0) -> Keys:
+        """One number for each of these rows, in the order of the column."""
+
+    def extent(self, column: str) -> tuple[list[bytes], int]:
+        """The first and the last text, and the bytes of the longest."""
+
+
 class SortKey:
     """One sort key of a table of several frames, one below the other; missing values come last both ways."""
 
-    def __init__(self, indices: list[ColumnIndex], column: str, begin: int, *, descending: bool) -> None:
+    def __init__(self, indices: Sequence[MonthIndex], column: str, begin: int, *, descending: bool) -> None:
         self._indices, self._column, self._begin, self._descending = indices, column, begin, descending
 
     def __call__(self, rows: Rows) -> Keys:
@@ -155,14 +189,14 @@ class SortKey:
         return np.where(keys == LAST, LAST, ~keys) if self._descending else keys
 
 
-def sort_keys(indices: list[ColumnIndex], column: str, *, is_text: bool, descending: bool) -> list[Callable[[Rows], Keys]]:
+def sort_keys(indices: Sequence[MonthIndex], column: str, *, is_text: bool, descending: bool) -> list[Callable[[Rows], Keys]]:
     """The keys that a column is sorted by: one for numbers, for texts one for each eight bytes after those that all have."""
     if not is_text:
         return [SortKey(indices, column, 0, descending=descending)]
-    words = [index.words(column) for index in indices]
-    ends = [end for distinct in words for end in distinct.ends] or [b""]
+    extents = [index.extent(column) for index in indices]
+    ends = [end for first_and_last, _ in extents for end in first_and_last] or [b""]
     shared = _in_common(min(ends), max(ends))
-    end = min(max((distinct.longest for distinct in words), default=0), shared + WIDTH * LEVELS)
+    end = min(max((longest for _, longest in extents), default=0), shared + WIDTH * LEVELS)
     return [SortKey(indices, column, begin, descending=descending) for begin in range(shared, max(end, shared + 1), WIDTH)]
 
 

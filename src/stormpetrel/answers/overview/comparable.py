@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ from stormpetrel.jobs.keys import APPLICATION_COLUMNS, family
 from stormpetrel.records.jobs import JOB_SCHEMA
 
 Numbers = NDArray[np.int64]
-_NOT_ENDED: Final = np.iinfo(np.int64).min
+NOT_ENDED: Final = int(np.iinfo(np.int64).min)
 _MOST_ENDS: Final = 2 * kinds.OTHERS_CONSIDERED  # of all users, kept in the order of their ends
 
 
@@ -36,13 +36,12 @@ class MonthOfEnds:
     @cached_property
     def ended(self) -> Numbers:
         """When each job ended (microseconds); the smallest number where it has not, or never ran."""
-        end = pl.when(~pl.col("never_started")).then(pl.col("end_time").dt.epoch("us")).fill_null(_NOT_ENDED)
-        return self.frame.select(end).to_series().to_numpy()
+        return self.frame.select(when_ended()).to_series().to_numpy()
 
     @cached_property
     def last_end(self) -> int:
         """When the last of them ended."""
-        return int(self.ended.max(initial=_NOT_ENDED))
+        return int(self.ended.max(initial=NOT_ENDED))
 
     @cached_property
     def families(self) -> tuple[dict[str, int], NDArray[np.int32]]:
@@ -50,12 +49,29 @@ class MonthOfEnds:
         columns = [*APPLICATION_COLUMNS[:3], "executable"]
         names = self.frame.lazy().select(*APPLICATION_COLUMNS[:3], executable=pl.col("extra").map.get("executable"))
         # The expressions that recognise an application cost more than all else, so they see each name only once.
-        named = names.unique(columns).select(*columns, family=_family()).collect()
+        named = names.unique(columns).select(*columns, family=application_family()).collect()
         applications = named["family"].unique().drop_nulls()
         codes = pl.DataFrame({"family": applications, "code": pl.int_range(len(applications), dtype=pl.Int32, eager=True)})
         named = named.join(codes, on="family", how="left")
         rows = names.join(named.lazy(), on=columns, how="left", nulls_equal=True, maintain_order="left").select("code").collect()
         return {name: code for code, name in enumerate(applications)}, rows["code"].fill_null(-1).to_numpy()
+
+    def own(self, user: str | None) -> tuple[Numbers, Numbers]:
+        """The rows of a user's jobs, and when they ended."""
+        self.is_used = True
+        code = self.index.words("user").number.get(user) if user is not None else None
+        rows = np.flatnonzero(self.index.words("user").codes == code) if code is not None else np.zeros(0, np.int64)
+        return rows, self.ended[rows]
+
+    def same(self, rows: Numbers, text: str, column: str) -> NDArray[np.bool_]:
+        """Which of these rows have this text in a column, or are of this application (`family`)."""
+        words = self.index.words(column) if column != "family" else None
+        numbers, codes = self.families if words is None else (words.number, words.codes)
+        return np.asarray(codes[rows] == numbers.get(text, -2), np.bool_)
+
+    def rows(self, rows: Numbers, columns: Sequence[str]) -> pl.DataFrame:
+        """Some columns of some rows."""
+        return self.frame.select(columns)[rows]
 
     def prepare(self) -> None:
         """Work out what the next request needs."""
@@ -63,7 +79,33 @@ class MonthOfEnds:
         self.is_used = True
 
 
-def _family() -> pl.Expr:
+class EndedJobs(Protocol):
+    """The ended jobs of a month: in memory a `MonthOfEnds`, on disk a `StoredMonth`."""
+
+    @property
+    def ended(self) -> Numbers:
+        """When each job ended (microseconds); the smallest number where it has not, or never ran."""
+
+    @property
+    def last_end(self) -> int:
+        """When the last of them ended."""
+
+    def own(self, user: str | None) -> tuple[Numbers, Numbers]:
+        """The rows of a user's jobs, and when they ended."""
+
+    def same(self, rows: Numbers, text: str, column: str) -> NDArray[np.bool_]:
+        """Which of these rows have this text in a column, or are of this application (`family`)."""
+
+    def rows(self, rows: Numbers, columns: Sequence[str]) -> pl.DataFrame:
+        """Some columns of some rows."""
+
+
+def when_ended() -> pl.Expr:
+    """When a job ended (microseconds); the smallest number where it has not, or never ran."""
+    return pl.when(~pl.col("never_started")).then(pl.col("end_time").dt.epoch("us")).fill_null(NOT_ENDED).alias("ended")
+
+
+def application_family() -> pl.Expr:
     """The application family by name, script and folder, and by the number that a log without names gives programs."""
     number = pl.concat_str(pl.lit("application "), pl.col("executable"))
     return pl.coalesce(family(APPLICATION_COLUMNS[:3]), number)
@@ -90,7 +132,7 @@ class _Ended:
 class Comparable:
     """The ended jobs of some months, as they are until the next change."""
 
-    def __init__(self, months: Sequence[MonthOfEnds]) -> None:
+    def __init__(self, months: Sequence[EndedJobs]) -> None:
         self._months = months
 
     def kind(self, request: pl.DataFrame, *, now: datetime) -> Kind:
@@ -130,18 +172,13 @@ class Comparable:
         """The last jobs of a user to end."""
         parts: list[_Ended] = []
         known = 0
-        least = _NOT_ENDED
+        least = NOT_ENDED
         for number in self._by_last_end:
             month = self._months[number]
-            month.is_used = True
             if known >= kinds.OWN_CONSIDERED and month.last_end < least:
                 break
-            code = month.index.words("user").number.get(user) if user is not None else None
-            if code is None:
-                continue
-            rows = np.flatnonzero(month.index.words("user").codes == code)
-            ended = month.ended[rows]
-            there = (ended > _NOT_ENDED) & (ended < now)
+            rows, ended = month.own(user)
+            there = (ended > NOT_ENDED) & (ended < now)
             parts.append(_Ended(np.full(int(there.sum()), number), rows[there], ended[there]))
             known += parts[-1].ended.size
             if known >= kinds.OWN_CONSIDERED:
@@ -166,35 +203,33 @@ class Comparable:
     def _latest(self) -> _Ended:
         """The last jobs to end, of all users."""
         parts: list[_Ended] = []
-        known, least = 0, _NOT_ENDED
+        known, least = 0, NOT_ENDED
         for number in self._by_last_end:
             month = self._months[number]
             if known >= _MOST_ENDS and month.last_end < least:
                 break
-            rows = np.flatnonzero(month.ended > max(_NOT_ENDED, least - 1))
-            parts = [_together([*parts, _Ended(np.full(rows.size, number), rows, month.ended[rows])]).latest(_MOST_ENDS)]
+            ended = month.ended
+            rows = np.flatnonzero(ended > max(NOT_ENDED, least - 1))
+            parts = [_together([*parts, _Ended(np.full(rows.size, number), rows, ended[rows])]).latest(_MOST_ENDS)]
             known = parts[0].ended.size
-            least = int(parts[0].ended.min()) if known >= _MOST_ENDS else _NOT_ENDED
+            least = int(parts[0].ended.min()) if known >= _MOST_ENDS else NOT_ENDED
         return _together(parts)
 
     def _ends(self, now: int) -> _Ended:
         """All jobs that had ended by then."""
         parts = []
         for number, month in enumerate(self._months):
-            rows = np.flatnonzero((month.ended > _NOT_ENDED) & (month.ended < now))
-            parts.append(_Ended(np.full(rows.size, number), rows, month.ended[rows]))
+            ended = month.ended
+            rows = np.flatnonzero((ended > NOT_ENDED) & (ended < now))
+            parts.append(_Ended(np.full(rows.size, number), rows, ended[rows]))
         return _together(parts)
 
     def _same(self, jobs: _Ended, text: str | None, column: str) -> NDArray[np.bool_]:
         """Which of these jobs have this text in a column, or are of this application; none where it is not known."""
         out = np.zeros(jobs.ended.size, bool)
         for number in np.unique(jobs.month) if text is not None else ():
-            month, here = self._months[number], jobs.month == number
-            if column == "family":
-                numbers, codes = month.families
-            else:
-                numbers, codes = month.index.words(column).number, month.index.words(column).codes
-            out[here] = codes[jobs.row[here]] == numbers.get(str(text), -2)
+            here = jobs.month == number
+            out[here] = self._months[number].same(jobs.row[here], str(text), column)
         return out
 
     def _same_size(self, jobs: _Ended, row: Row) -> NDArray[np.bool_]:
@@ -224,7 +259,7 @@ class Comparable:
         for number in np.unique(jobs.month):
             here = np.flatnonzero(jobs.month == number)
             order.append(here)
-            parts.append(self._months[number].frame.select(columns)[jobs.row[here]])
+            parts.append(self._months[number].rows(jobs.row[here], columns))
         if not parts:
             return pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in columns})
         if len(parts) == 1:

@@ -5,16 +5,21 @@ job rows + prediction rows of a month -> month_frame -> rows of the overview.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import polars as pl
 
+from stormpetrel.jobs import outcomes
+from stormpetrel.jobs.advice import waiting
 from stormpetrel.jobs.advice.waiting import COLUMNS as WAITING_COLUMNS
 from stormpetrel.jobs.advice.waiting import WAITING_SCHEMA, waiting_columns
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.outcomes import failed
+from stormpetrel.lifecycle.kept_frames import code_digest
+from stormpetrel.records import jobs as job_records
 from stormpetrel.records.cluster import Cluster
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, never_started
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
@@ -71,6 +76,16 @@ def month_frame(
         never_started=never_started(),
     )
     return frame.select([pl.col(name).cast(dtype) for name, dtype in MONTH_SCHEMA.items()]).rechunk()
+
+
+def identity_of(files: Iterable[frozenset[Path]], failure_states: Iterable[str], dropped_states: Iterable[str]) -> dict[str, Any]:
+    """What the frame of a month depends on beside its cluster: the files, the states, and the code."""
+    return {
+        "files": [sorted(path.name for path in part) for part in files],
+        "states": [list(failure_states), list(dropped_states)],
+        "code": code_digest((sys.modules[__name__], waiting, outcomes, job_records)),
+        "polars": pl.__version__,
+    }
 
 
 def _latest(jobs: pl.DataFrame, predictions: pl.DataFrame) -> pl.DataFrame:

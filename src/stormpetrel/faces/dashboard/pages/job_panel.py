@@ -164,13 +164,8 @@ def _prediction_data(details: JobInFull, last: Any) -> dict[str, Any] | None:
 def stamp_of(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Any]:
     """What has to change for the panel to be drawn anew: the job itself, or how many jobs its user has."""
     row = live.overview.find(viewer, ref).row(0, named=True)
-    own = (
-        live.overview.rows(viewer)
-        .filter(pl.col("user") == pl.lit(row["user"], dtype=pl.String))
-        .select(pl.len())
-        .collect()
-        .item()
-    )
+    of_user = (pl.col("user") == pl.lit(row["user"], dtype=pl.String)).sum()
+    own = live.overview.sums(viewer, {"jobs": of_user}, of=row["user"])["jobs"]
     predicted_at = row["predicted_at"].isoformat() if row["predicted_at"] else None
     return [str(ref), row["state"], row["waiting_words"], row["moment"], predicted_at, own]
 

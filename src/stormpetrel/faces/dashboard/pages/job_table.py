@@ -248,16 +248,16 @@ def live_figures(live: LiveSite, viewer: Viewer) -> LiveFigures:
 @lru_cache(64)
 def _figures(live: LiveSite, viewer: Viewer, version: int, today: datetime) -> LiveFigures:
     state, unfinished = pl.col("state"), pl.col("state").is_in(_OPEN)
-    counts = live.overview.rows(viewer).select(
-        waiting=state.is_in(_WAITING).sum(),
-        stuck=pl.col("never_runs").sum(),
-        running=state.is_in(_RUNNING).sum(),
-        at_risk=(unfinished & pl.col("flagged")).fill_null(False).sum(),
-        failed_today=(pl.col("failed") & (pl.col("end_time") >= today)).fill_null(False).sum(),
-        jobs=pl.len(),
-        predicted=pl.col("risk").is_not_null().sum(),
-    )  # fmt: skip
-    return LiveFigures(**counts.collect().row(0, named=True))
+    sums = {
+        "waiting": state.is_in(_WAITING).sum(),
+        "stuck": pl.col("never_runs").sum(),
+        "running": state.is_in(_RUNNING).sum(),
+        "at_risk": (unfinished & pl.col("flagged")).fill_null(False).sum(),
+        "failed_today": (pl.col("failed") & (pl.col("end_time") >= today)).fill_null(False).sum(),
+        "jobs": pl.len(),
+        "predicted": pl.col("risk").is_not_null().sum(),
+    }  # fmt: skip
+    return LiveFigures(**live.overview.sums(viewer, sums, of=today))
 
 
 def _midnight(live: LiveSite) -> datetime:

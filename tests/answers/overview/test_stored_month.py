@@ -1,0 +1,110 @@
+"""Old months of the overview on disk: found again, made anew where they do not fit, read in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stormpetrel.answers.overview import stored_month
+from stormpetrel.answers.overview.overview import Overview, TableQuery
+from stormpetrel.answers.overview.stored_month import StoredMonth, facts_of, find_month, store_month
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.records.jobs import KEY
+from tests.answers.live_sites import put_jobs
+from tests.builders import make_site
+from tests.jobs.logs import make_log
+
+MADE_OF = {"files": ["a.parquet"]}
+
+
+@pytest.fixture
+def site(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        put_jobs(site, make_log(200, 1, days=85))
+        yield site
+
+
+@pytest.fixture
+def frame(site):
+    overview = Overview()
+    overview.refresh(site)
+    return overview.frame
+
+
+def stored_files(site):
+    return sorted(path.name for path in site.snapshots.glob("overview-*.parquet"))
+
+
+def test_a_later_process_finds_the_months_that_an_earlier_one_has_left(site):
+    first, second = Overview(in_memory=1), Overview(in_memory=1)
+    first.refresh(site)
+    second.refresh(site)
+    assert first.rebuilt == 3 and second.rebuilt == 1
+    assert second.frame.equals(first.frame)
+    assert second.height == 200
+
+
+def test_a_month_is_found_as_it_was_written_and_not_for_something_else(site, frame):
+    written = store_month(site, "2026-01", MADE_OF, frame)
+    again = find_month(site, "2026-01", MADE_OF)
+    assert written is not None and again is not None
+    assert again.lazy().collect().equals(frame)
+    assert again.facts.longest.equals(written.facts.longest)
+    assert {name: getattr(again.facts, name) for name in ("jobs", "users", "texts", "last_end", "last_event")} == {
+        name: getattr(written.facts, name) for name in ("jobs", "users", "texts", "last_end", "last_event")
+    }
+    assert find_month(site, "2026-01", {"files": ["b.parquet"]}) is None
+    written.path.write_bytes(written.path.read_bytes()[:-1] + b"x")
+    assert find_month(site, "2026-01", MADE_OF) is None
+
+
+def test_a_month_that_changes_leaves_no_older_file(site, frame):
+    store_month(site, "2026-01", MADE_OF, frame)
+    newer = store_month(site, "2026-01", {"files": ["b.parquet"]}, frame.head(3))
+    assert stored_files(site) == [newer.path.name]
+
+
+def test_files_that_go_are_made_again_at_the_next_refresh(site):
+    overview = Overview(in_memory=1)
+    overview.refresh(site)
+    before = stored_files(site)
+    assert len(before) == 2
+    (site.snapshots / before[0]).unlink()
+    assert overview.refresh(site)
+    assert stored_files(site) == before
+    assert overview.page(LOCAL, TableQuery(limit=500)).rows.height == 200
+
+
+def test_a_site_that_cannot_be_written_keeps_all_months_in_memory(site, monkeypatch):
+    monkeypatch.setattr(type(site), "read_only", property(lambda _: True), raising=False)
+    overview = Overview(in_memory=1)
+    overview.refresh(site)
+    assert overview.height == 200 and not stored_files(site)
+
+
+def test_rows_are_read_in_the_order_that_is_asked_for_from_the_parts_that_hold_them(site, frame, monkeypatch):
+    monkeypatch.setattr(stored_month, "_GROUP", 8)
+    month = store_month(site, "2026-01", MADE_OF, frame)
+    rows = np.array([130, 3, 4, 131, 3, 199])
+    assert month.rows(rows, (*KEY, "user")).equals(frame.select(*KEY, "user")[rows])
+    assert month.rows(np.zeros(0, np.int64), ("user",)).schema == frame.select("user").schema
+    everything = np.arange(199, -1, -1)
+    assert month.rows(everything, ("user", "state")).equals(frame.select("user", "state")[everything])
+
+
+def test_sums_of_a_month_are_worked_out_once(site, frame):
+    month = StoredMonth(store_month(site, "2026-01", MADE_OF, frame).path, facts_of(frame))
+    calls = []
+    for _ in range(3):
+        assert month.kept("sums", lambda: calls.append(1) or 7) == 7
+    assert len(calls) == 1
+
+
+def test_an_overview_gives_up_its_turn_and_goes_on_where_it_was(site):
+    overview = Overview(in_memory=1)
+    heights = []
+    for _ in range(4):
+        overview.refresh(site, patience_s=0.0)
+        heights.append(overview.height)
+    assert heights[0] < heights[1] < heights[2] == heights[3] == 200
+    assert overview.frame.unique(KEY).height == 200
