@@ -16,11 +16,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import FEW, SPACE_NAMES, SPACES, key, key_columns, keys_of_few, stand_ins, with_request
+from stormpetrel.jobs.keys import (
+    FEW,
+    SIMILAR,
+    SPACES,
+    SPACES_WITH_SIMILAR,
+    key,
+    key_columns,
+    keys_of_few,
+    stand_ins,
+    with_request,
+)
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
 from stormpetrel.jobs.readings import READINGS, READINGS_OF
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY
+from stormpetrel.learn.similar_texts import SimilarTexts, similar_names, similar_scripts
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, SCRIPT_SIGNATURE
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
@@ -76,7 +87,8 @@ class History:
     failure_states: tuple[str, ...] = tuple(DEFAULT_FAILURE_STATES)
     dropped_states: tuple[str, ...] = ()
     stand_in: Mapping[str, str] | None = None  # which allocated column stands in for a missing request; found at the first sweep
-    _codes: list[dict[str, int]] = field(default_factory=lambda: [{} for _ in SPACES])
+    similar_names: bool = False  # rates lean on those of similar names and scripts
+    _codes: list[dict[str, int]] = field(default_factory=list)
     _nodes: dict[str, int] = field(default_factory=dict)
     _count: int = 1  # row 0 stays empty: it stands for everybody who is only asked about
     _similar: dict[tuple[object, ...], Matrix] = field(default_factory=dict)  # of jobs not yet ended: fixed at submission
@@ -86,10 +98,17 @@ class History:
 
         self._rows = empty_rows(64)
         self._node_rows = empty_rows(64)
-        self._parents = np.array([-1 if s.parent is None else SPACE_NAMES.index(s.parent) for s in SPACES], dtype=np.int64)
-        self._wanted = np.full((len(SPACES), len(READINGS)), -1, dtype=np.int64)
+        self._spaces = spaces = SPACES_WITH_SIMILAR if self.similar_names else SPACES
+        self._space_names = tuple(space.name for space in spaces)
+        self._codes = [{} for _ in spaces]
+        self._similar_texts: dict[str, SimilarTexts] = {}  # by space
+        if self.similar_names:
+            self._similar_texts = {"similar_name": similar_names(), "similar_script": similar_scripts()}
+        places = {name: place for place, name in enumerate(self._space_names)}
+        self._parents = np.array([-1 if s.parent is None else places[s.parent] for s in spaces], dtype=np.int64)
+        self._wanted = np.full((len(spaces), len(READINGS)), -1, dtype=np.int64)
         names: list[str] = []
-        for row, space in enumerate(SPACE_NAMES):
+        for row, space in enumerate(self._space_names):
             for reading in READINGS_OF[space]:
                 self._wanted[row, READINGS.index(reading)] = len(names)
                 names.append(f"{space}.{reading}")
@@ -120,7 +139,7 @@ class History:
         later = (Moment.START, Moment.TWO_MINUTES)
         nodes = {m: np.full((height if m in moments else 0, len(compiled.NODE_READINGS)), np.nan, np.float32) for m in later}
         compiled.sweep(
-            kind, job, time, arrays.codes, self._parents, self._wanted, SPACE_NAMES.index("user"), arrays.asked,
+            kind, job, time, arrays.codes, self._parents, self._wanted, self._space_names.index("user"), arrays.asked,
             ~np.isnan(arrays.start), arrays.first_run, arrays.failed, arrays.outcome, arrays.log_run, arrays.limit_share,
             arrays.node_from, arrays.node_codes, self._rows, self._node_rows,
             similarity, at[Moment.SUBMIT], at[Moment.START], at[Moment.TWO_MINUTES],
@@ -140,7 +159,7 @@ class History:
         out = np.full((jobs.height, len(self.names)), np.nan, dtype=np.float32)
         nodes = np.full((jobs.height, len(compiled.NODE_READINGS)), np.nan, dtype=np.float32)
         compiled.read_many(
-            self._rows, self._node_rows, codes, self._parents, self._wanted, SPACE_NAMES.index("user"), requests,
+            self._rows, self._node_rows, codes, self._parents, self._wanted, self._space_names.index("user"), requests,
             node_from, node_codes, now, similarity, out, nodes,
         )  # fmt: skip
         if moment is not Moment.SUBMIT and self._similar:
@@ -195,7 +214,7 @@ class History:
             "rows": self._rows[: self._count],
             "node_rows": self._node_rows[: len(self._nodes) + 1],
         }
-        for name, known in (*zip(SPACE_NAMES, self._codes, strict=True), (_NODES, self._nodes)):
+        for name, known in (*zip(self._space_names, self._codes, strict=True), (_NODES, self._nodes)):
             texts = [text.encode() for text in known]
             arrays[f"text.{name}"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
             arrays[f"length.{name}"] = np.array([len(text) for text in texts], dtype=np.int64)
@@ -204,19 +223,23 @@ class History:
         content = io.BytesIO()
         jobs.write_ipc(content)
         arrays["open_jobs"] = np.frombuffer(content.getvalue(), dtype=np.uint8)
+        for name, texts_of_groups in self._similar_texts.items():
+            arrays |= texts_of_groups.to_arrays(name)
         arrays["similarity"] = np.array(list(self._similar.values()), dtype=np.float32).reshape(jobs.height, 3)
         return arrays
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Remember what `to_arrays` has written, in place of whatever was known; KeyError or ValueError where something lacks."""
         rows, node_rows = (np.array(arrays[name], dtype=np.float64, order="C") for name in ("rows", "node_rows"))
-        codes = [_dictionary(arrays, name) for name in (*SPACE_NAMES, _NODES)]
+        codes = [_dictionary(arrays, name) for name in (*self._space_names, _NODES)]
         sound = rows.shape[1:] == node_rows.shape[1:] == self._rows.shape[1:] and len(node_rows) == len(codes[-1]) + 1
         if not sound or any(max(known.values(), default=0) >= len(rows) for known in codes[:-1]):
             raise ValueError("its rows are not those of its keys")
         jobs = pl.read_ipc(io.BytesIO(arrays["open_jobs"].tobytes()))
         self._rows, self._node_rows, self._count = rows, node_rows, len(rows)
         self._codes, self._nodes = codes[:-1], codes[-1]
+        for name, texts_of_groups in self._similar_texts.items():
+            texts_of_groups.restore(arrays, name)
         self._similar = dict(zip(jobs.select(KEY).iter_rows(), np.array(arrays["similarity"], np.float32), strict=True))
 
     def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
@@ -247,16 +270,29 @@ class History:
             node_codes=node_codes,
         )
 
+    def _with_similar(self, frame: pl.DataFrame, *, take_in: bool) -> pl.DataFrame:
+        """The frame with `similar_name` and `similar_script`, where the site allows them; new texts come in the frame's order."""
+        if not self.similar_names:
+            return frame
+        signed = frame["extra"].null_count() < frame.height
+        signature = frame.select(
+            pl.col("extra").map.get(SCRIPT_SIGNATURE) if signed else pl.repeat(None, pl.len(), dtype=pl.String)
+        ).to_series()
+        texts = {"similar_name": frame["family"], "similar_script": signature}
+        groups = {space.name: self._similar_texts[space.name].group(texts[space.name], take_in=take_in) for space in SIMILAR}
+        return frame.with_columns(**groups)
+
     def _code_matrix(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
+        frame = self._with_similar(frame, take_in=take_in)
         if frame.height <= FEW and not take_in:  # joins cost more than a look
             looked_up = [
                 [-1 if text is None else known.get(text, _STRANGER) for known, text in zip(self._codes, row, strict=True)]
-                for row in keys_of_few({name: frame[name].to_list() for name in key_columns()})
+                for row in keys_of_few({name: frame[name].to_list() for name in key_columns(self._spaces)}, self._spaces)
             ]
-            return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(SPACES))
-        keys = frame.select(key(space) for space in SPACES)
-        codes = np.empty((frame.height, len(SPACES)), dtype=np.int64)
-        for column, space in enumerate(SPACE_NAMES):
+            return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(self._spaces))
+        keys = frame.select(key(space) for space in self._spaces)
+        codes = np.empty((frame.height, len(self._spaces)), dtype=np.int64)
+        for column, space in enumerate(self._space_names):
             known = self._codes[column]
             distinct = keys[space].unique(maintain_order=True).drop_nulls()
             for name in distinct if take_in else ():

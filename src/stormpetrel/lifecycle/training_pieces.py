@@ -94,7 +94,9 @@ def label_site(
         outcome=label["outcome"],
         submit=submit,
         end=end,
-        history=History(settings.failure_states, settings.dropped_states, stand_in=stand_in),
+        history=History(
+            settings.failure_states, settings.dropped_states, stand_in=stand_in, similar_names=settings.similar_names
+        ),
         profiles=profiles,
         optimism=optimism(jobs),
         seen=seen,
