@@ -13,6 +13,8 @@ from stormpetrel.errors import StoreBusyError
 from stormpetrel.ingest import jobcomp_inbox
 from stormpetrel.ingest.jobcomp_inbox import JobcompInbox, reconcile
 from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.records.jobs import SCRIPT_SIGNATURE
+from stormpetrel.sources.scripts.signature import script_signature
 from stormpetrel.store.site import Site
 from stormpetrel.watch.reading import LiveReader
 from tests.builders import Job, jobcomp_record, make_site, table_of
@@ -121,3 +123,18 @@ def test_a_night_without_accounting_says_so_and_goes_on(site: Site, slurm: ToldS
 def test_a_site_to_which_nothing_is_pushed_is_not_compared(tmp_path: Path) -> None:
     with make_site(tmp_path / "site") as site:
         assert reconcile(site) is None
+
+
+@pytest.mark.parametrize(("allowed", "hidden"), [(True, False), (True, True), (False, False)])
+def test_a_signature_of_the_script_is_kept_only_where_similar_names_are_allowed(
+    allowed: bool, hidden: bool, slurm: ToldSlurm, tmp_path: Path
+) -> None:
+    sections = {"jobs": {"similar_names": allowed}, "store": {"pseudonymise_users": hidden}}
+    with make_site(tmp_path / "site", slurm={**slurm.settings, "jobcomp": True}, watch={"address": ""}, **sections) as site:
+        inbox = JobcompInbox(site)
+        inbox.put([{**document(1), "script": "#!/bin/sh\nsrun python train.py --lr 1\n", SCRIPT_SIGNATURE: "made up"}])
+        assert LiveReader(site).read().new == 1
+        extra = table_of(site)["extra"][0]
+        entries = {entry["key"]: entry["value"] for entry in extra} if isinstance(extra, list) else dict(extra or {})
+        expected = script_signature("srun python train.py --lr 1") if allowed and not hidden else None
+        assert entries.get(SCRIPT_SIGNATURE) == expected

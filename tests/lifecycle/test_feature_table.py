@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -19,6 +20,7 @@ from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.lifecycle import history_snapshot
 from stormpetrel.lifecycle.feature_table import write_feature_table
+from stormpetrel.lifecycle.training_pieces import label_site
 from stormpetrel.records.jobs import KEY
 from stormpetrel.sources.swf import SwfLog
 from tests.jobs.logs import make_log, one_thread
@@ -125,3 +127,10 @@ def test_every_space_is_read_by_one_shard_and_those_that_lean_on_each_other_toge
     for shard in shards:
         parents = {space.parent for space in SPACES if space.name in shard.spaces}
         assert parents <= {*shard.spaces, "site", None}
+
+
+def test_groups_of_similar_names_are_not_divided(site, tmp_path):
+    with pytest.raises(UsageError, match="one sweep over all jobs"):
+        write_feature_table(site, tmp_path / "out", replace(QUICK, similar_names=True), until=UNTIL)
+    whole = label_site(site, replace(QUICK, similar_names=True), MOMENTS, until=UNTIL, answers=False, engine=Engine(2))
+    assert whole.history.similar_names  # swept here, whatever the engine

@@ -59,17 +59,22 @@ def swept(site, *, now=NOW) -> JobPredictor:
     return JobPredictor(empty.models, empty.profiles, site.jobs.read_jobs(until=now).collect(), now=now)
 
 
+@pytest.mark.parametrize("similar_names", [False, True])
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(small_logs(), st.data())
-def test_from_any_cut_on_the_history_goes_on_to_the_last_bit(jobs, data):
+@given(jobs=small_logs(), data=st.data())
+def test_from_any_cut_on_the_history_goes_on_to_the_last_bit(similar_names, jobs, data):
     jobs = in_order(jobs.unique(list(KEY), keep="first", maintain_order=True))  # as a table of jobs has them
     happened = event_times(jobs)
     times = happened[~np.isnan(happened)]
     cut = data.draw(st.sampled_from([*times, *(times + 0.5), times.min() - 1.0]))
-    whole = History().advance(jobs, happened < -np.inf, since=-np.inf, until=np.inf, moments=MOMENTS).readings
-    first = History(stand_in={})
+    whole = (
+        History(similar_names=similar_names)
+        .advance(jobs, happened < -np.inf, since=-np.inf, until=np.inf, moments=MOMENTS)
+        .readings
+    )
+    first = History(stand_in={}, similar_names=similar_names)
     before = first.advance(jobs, happened < -np.inf, since=-np.inf, until=float(np.nextafter(cut, -np.inf)), moments=MOMENTS)
-    second = History(stand_in={})
+    second = History(stand_in={}, similar_names=similar_names)
     second.restore({name: array.copy() for name, array in first.to_arrays().items()})
     with np.errstate(invalid="ignore"):
         open_at_cut = (happened >= cut).any(axis=1)

@@ -279,6 +279,11 @@ class Settings(Section):
     actions: ActionsSection = ActionsSection()
     engine: EngineSection = EngineSection()
 
+    @property
+    def allows_similar_names(self) -> bool:
+        """Whether similar names and scripts may share their history: names often hold those of users."""
+        return self.jobs.similar_names and not self.store.pseudonymise_users
+
     @model_validator(mode="after")
     def _mail_has_a_route(self) -> Self:
         mail_routes = {route.name for route in self.notify.routes if route.kind == EMAIL}

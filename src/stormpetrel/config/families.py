@@ -45,6 +45,10 @@ class JobsSection(Section):
     outlook: bool = Field(
         default=True, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
     )
+    similar_names: bool = Field(
+        default=False,
+        description="new names and scripts begin with the history of similar ones; never with store.pseudonymise_users",
+    )
     read_output: bool = Field(default=False, description="let `why` read the end of a failed job's own output; it is never kept")
     output_folders: list[str] = Field(
         default=["/home"], description="output is read only below these folders, and only files of the job's own user"

@@ -40,11 +40,12 @@ class JobcompInbox:
 
     def __init__(self, site: Site) -> None:
         self._folder = site.folder / _FOLDER
+        self._signs = site.settings.allows_similar_names
         self._cluster = site.settings.site.cluster or DEFAULT_CLUSTER
 
     def put(self, documents: Sequence[Mapping[str, Any]]) -> None:
         """Keep documents, on disk when this returns; StoreBusyError where nobody has taken any for very long."""
-        lines = b"".join(json.dumps(without_script(document)).encode() + b"\n" for document in documents)
+        lines = b"".join(json.dumps(without_script(document, sign=self._signs)).encode() + b"\n" for document in documents)
         with self._locked():
             descriptor = os.open(self._folder / _CURRENT, _APPEND, 0o600)
             try:

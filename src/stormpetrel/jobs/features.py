@@ -15,10 +15,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.jobs.history import History, Matrix, Readings
-from stormpetrel.jobs.keys import with_request
+from stormpetrel.jobs.keys import SIMILAR, with_request
 from stormpetrel.jobs.moments import TELEMETRY_PREFIX, Moment, refuse_leaks, refuse_other_rows
 
 TELEMETRY_GROUP: Final = "telemetry"  # prefix of the features that come from CPU traces of the first two minutes
+_OPTIONAL_GROUPS: Final = frozenset((TELEMETRY_GROUP, *(space.name for space in SIMILAR)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,12 @@ class FeatureMatrix:
         return FeatureMatrix(self.moment, self.names, self.values[which])
 
     def aligned(self, names: tuple[str, ...]) -> FeatureMatrix:
-        """The same with the telemetry that a model has learnt: what is missing is unknown, what it does not know is left out.
+        """The same with the telemetry and the similar names that a model knows: what is missing is unknown, the rest left out.
 
-        Whether a job has telemetry depends on where it ran and which trace model was in use; other features must agree.
+        Whether a job has telemetry depends on where it ran and which trace model was in use, and whether similar names count on
+        what the site allows now; other features must agree.
         """
-        if self.names == names or _without_telemetry(self.names) != _without_telemetry(names):
+        if self.names == names or _always_there(self.names) != _always_there(names):
             return self
         place = {name: column for column, name in enumerate(self.names)}
         values = np.full((len(self.values), len(names)), np.nan, dtype=np.float32)
@@ -154,8 +156,8 @@ def _limit_margins(values: Matrix, names: Sequence[str]) -> Matrix:
     return np.stack([values[:, names.index(run)] - limit for _, run in _MARGINS], axis=1)
 
 
-def _without_telemetry(names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if group_of(name) != TELEMETRY_GROUP]
+def _always_there(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if group_of(name) not in _OPTIONAL_GROUPS]
 
 
 def group_of(feature: str) -> str:

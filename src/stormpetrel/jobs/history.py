@@ -16,11 +16,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import FEW, SPACES, Space, key, key_columns, keys_of_few, stand_ins, with_request
+from stormpetrel.jobs.keys import (
+    FEW,
+    SIMILAR,
+    SPACES,
+    SPACES_WITH_SIMILAR,
+    Space,
+    key,
+    key_columns,
+    keys_of_few,
+    stand_ins,
+    with_request,
+)
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
 from stormpetrel.jobs.readings import READINGS, READINGS_OF
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY
+from stormpetrel.learn.similar_texts import SimilarTexts, similar_names, similar_scripts
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, SCRIPT_SIGNATURE
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
@@ -77,8 +89,9 @@ class History:
     failure_states: tuple[str, ...] = tuple(DEFAULT_FAILURE_STATES)
     dropped_states: tuple[str, ...] = ()
     stand_in: Mapping[str, str] | None = None  # which allocated column stands in for a missing request; found at the first sweep
-    spaces: tuple[Space, ...] = SPACES  # the site first, and none without its parent
+    spaces: tuple[Space, ...] = ()  # the site first, and none without its parent; all where none are named
     unread: Collection[str] = ()  # spaces that are remembered because others lean on them, and of which nothing is read
+    similar_names: bool = False  # rates lean on those of similar names and scripts
     _codes: list[dict[str, int]] = field(default_factory=list)
     _nodes: dict[str, int] = field(default_factory=dict)
     _count: int = 1  # row 0 stays empty: it stands for everybody who is only asked about
@@ -87,10 +100,14 @@ class History:
     def __post_init__(self) -> None:
         from stormpetrel.jobs.history_kernel import empty_rows
 
-        own = tuple(space.name for space in self.spaces)
-        self._codes = self._codes or [{} for _ in own]
         self._rows = empty_rows(64)
         self._node_rows = empty_rows(64)
+        self.spaces = self.spaces or (SPACES_WITH_SIMILAR if self.similar_names else SPACES)
+        self._space_names = own = tuple(space.name for space in self.spaces)
+        self._codes = self._codes or [{} for _ in own]
+        self._similar_texts: dict[str, SimilarTexts] = {}  # by space
+        if self.similar_names:
+            self._similar_texts = {"similar_name": similar_names(), "similar_script": similar_scripts()}
         self._parents = np.array([-1 if s.parent is None else own.index(s.parent) for s in self.spaces], dtype=np.int64)
         self._user = own.index("user") if "user" in own else 0  # without users nobody asks how a request differs from the last
         self._wanted = np.full((len(own), len(READINGS)), -1, dtype=np.int64)
@@ -203,7 +220,7 @@ class History:
             "rows": self._rows[: self._count],
             "node_rows": self._node_rows[: len(self._nodes) + 1],
         }
-        for name, known in (*zip(self._space_names(), self._codes, strict=True), (_NODES, self._nodes)):
+        for name, known in (*zip(self._space_names, self._codes, strict=True), (_NODES, self._nodes)):
             texts = [text.encode() for text in known]
             arrays[f"text.{name}"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
             arrays[f"length.{name}"] = np.array([len(text) for text in texts], dtype=np.int64)
@@ -212,6 +229,8 @@ class History:
         content = io.BytesIO()
         jobs.write_ipc(content)
         arrays["open_jobs"] = np.frombuffer(content.getvalue(), dtype=np.uint8)
+        for name, texts_of_groups in self._similar_texts.items():
+            arrays |= texts_of_groups.to_arrays(name)
         arrays["similarity"] = np.array(list(self._similar.values()), dtype=np.float32).reshape(jobs.height, 3)
         return arrays
 
@@ -221,17 +240,16 @@ class History:
         Arrays that can be written are taken as they are, not copied: the rows of ten million jobs are a quarter of a gigabyte.
         """
         rows, node_rows = (np.require(arrays[name], np.float64, ["C", "W"]) for name in ("rows", "node_rows"))
-        codes = [_dictionary(arrays, name) for name in (*self._space_names(), _NODES)]
+        codes = [_dictionary(arrays, name) for name in (*self._space_names, _NODES)]
         sound = rows.shape[1:] == node_rows.shape[1:] == self._rows.shape[1:] and len(node_rows) == len(codes[-1]) + 1
         if not sound or any(max(known.values(), default=0) >= len(rows) for known in codes[:-1]):
             raise ValueError("its rows are not those of its keys")
         jobs = pl.read_ipc(io.BytesIO(arrays["open_jobs"].tobytes()))
         self._rows, self._node_rows, self._count = rows, node_rows, len(rows)
         self._codes, self._nodes = codes[:-1], codes[-1]
+        for name, texts_of_groups in self._similar_texts.items():
+            texts_of_groups.restore(arrays, name)
         self._similar = dict(zip(jobs.select(KEY).iter_rows(), np.array(arrays["similarity"], np.float32), strict=True))
-
-    def _space_names(self) -> tuple[str, ...]:
-        return tuple(space.name for space in self.spaces)
 
     def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
         self._similar.update(zip(jobs.select(KEY).iter_rows(), similarity, strict=True))
@@ -261,7 +279,20 @@ class History:
             node_codes=node_codes,
         )
 
+    def _with_similar(self, frame: pl.DataFrame, *, take_in: bool) -> pl.DataFrame:
+        """The frame with `similar_name` and `similar_script`, where the site allows them; new texts come in the frame's order."""
+        if not self.similar_names:
+            return frame
+        signed = frame["extra"].null_count() < frame.height
+        signature = frame.select(
+            pl.col("extra").map.get(SCRIPT_SIGNATURE) if signed else pl.repeat(None, pl.len(), dtype=pl.String)
+        ).to_series()
+        texts = {"similar_name": frame["family"], "similar_script": signature}
+        groups = {space.name: self._similar_texts[space.name].group(texts[space.name], take_in=take_in) for space in SIMILAR}
+        return frame.with_columns(**groups)
+
     def _code_matrix(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
+        frame = self._with_similar(frame, take_in=take_in)
         if frame.height <= FEW and not take_in:  # joins cost more than a look
             looked_up = [
                 [-1 if text is None else known.get(text, _STRANGER) for known, text in zip(self._codes, row, strict=True)]
@@ -270,7 +301,7 @@ class History:
             return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(self.spaces))
         keys = frame.select(key(space) for space in self.spaces)
         codes = np.empty((frame.height, len(self.spaces)), dtype=np.int64)
-        for column, space in enumerate(self._space_names()):
+        for column, space in enumerate(self._space_names):
             known = self._codes[column]
             distinct = keys[space].unique(maintain_order=True).drop_nulls()
             for name in distinct if take_in else ():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -135,9 +135,19 @@ SPACES: Final = (
         "user_shape",
     ),
 )
+# Where the site allows it (`jobs.similar_names`): the rates of an application lean on those of similar names and scripts.
+SIMILAR: Final = (
+    Space("similar_script", "jobs with similar scripts", ("similar_script",), "site"),
+    Space("similar_name", "jobs with similar names", ("similar_name",), "similar_script"),
+)
+SPACES_WITH_SIMILAR: Final = (
+    SPACES[0],
+    *SIMILAR,
+    *(replace(space, parent="similar_name") if space.name == "family" else space for space in SPACES[1:]),
+)
 FEW: Final = 256  # jobs up to which Python is faster than the plan of a query
 # Of these columns one must be there for the key to mean anything; the others may be missing.
-_ESSENTIAL: Final = {"account", "family", "partition"}
+_ESSENTIAL: Final = {"account", "family", "partition", "similar_name", "similar_script"}
 _ALWAYS: Final = {"cluster", "user"}  # jobs without a user share one history: masked users come in runs, too
 SIZES: Final = {"asked_cpus": ("req_cpus", "cpus"), "asked_nodes": ("req_nodes", "nodes"), "asked_gpus": ("req_gpus", "gpus")}
 

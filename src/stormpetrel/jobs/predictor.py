@@ -77,6 +77,7 @@ class JobPredictor:
             failure_states=tuple(about.get("failure_states", ())) or History().failure_states,
             dropped_states=tuple(about.get("dropped_states", ())),
             stand_in=dict(about.get("stand_in", {})),
+            similar_names=bool(about.get("similar_names", False)),
         )
         if past is not None and now is not None:
             self.history.sweep(self.profiled(in_order(known_by(past, now))))
@@ -153,7 +154,8 @@ class JobPredictor:
     def empty_history(self) -> History:
         """Return a history that has seen nothing yet, and counts what the models were taught to count."""
         taught = self.history
-        return History(taught.failure_states, taught.dropped_states, stand_in=dict(taught.stand_in or {}))
+        stand_in = dict(taught.stand_in or {})
+        return History(taught.failure_states, taught.dropped_states, stand_in=stand_in, similar_names=taught.similar_names)
 
     def _profile_text(self, profile: int | None) -> str | None:
         if profile is not None and profile not in self._descriptions:

@@ -44,6 +44,8 @@ READINGS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "account": _WIDE,
     "partition": (*_WIDE, "running", "pending"),
     "family": (*_WIDE, "ended_30d", "timeout_share", "oom_share", "typical_run", "run_to_limit"),
+    "similar_name": (*_WIDE, "ended_30d", "timeout_share", "oom_share", "typical_run", "run_to_limit"),
+    "similar_script": (*_WIDE, "ended_30d", "timeout_share", "oom_share", "typical_run", "run_to_limit"),
     "shape": (*_WIDE, "ended_30d", "timeout_share", "typical_run", "run_to_limit"),
     "profile": _WIDE,
     "user_family": _NARROW,

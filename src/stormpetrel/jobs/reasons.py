@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stormpetrel.jobs.features import TELEMETRY_GROUP, FeatureMatrix
-from stormpetrel.jobs.keys import SPACES
+from stormpetrel.jobs.keys import SPACES_WITH_SIMILAR
 from stormpetrel.jobs.model import Explained
 from stormpetrel.records.units import format_memory
 
-_SPACE_LABELS: Final = {space.name: space.words for space in SPACES}
+_SPACE_LABELS: Final = {space.name: space.words for space in SPACES_WITH_SIMILAR}
 _NO_RISK: Final = 1e-12  # the log-odds of 0 and 1 are infinite
 _NO_WAY: Final = 1e-9  # log-odds
 _EMBEDDING: Final = re.compile(r"e\d+@")

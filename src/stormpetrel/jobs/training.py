@@ -49,6 +49,7 @@ class TrainingSettings:
     seed: int = 0
     most_rows: int = 1_000_000  # of one fit: the most recent ones
     prior: bool = False  # begin with the prior that comes with the package, while there are few failures
+    similar_names: bool = False  # rates of applications lean on those of similar names and scripts
     learn_days: float = 0.0  # learn only from jobs that ended in so many days before the last submission; 0: from all
 
 
@@ -100,7 +101,7 @@ def label_jobs(
         early = submit <= (np.quantile(submit[usable.to_numpy()], profiles_from) if usable.any() else np.inf)
         profiles = fit_request_profiles(jobs.filter(early), failure_states=settings.failure_states, seed=settings.seed)
     jobs = with_profile(jobs, profiles)
-    history = History(settings.failure_states, settings.dropped_states)
+    history = History(settings.failure_states, settings.dropped_states, similar_names=settings.similar_names)
     features = features_at(jobs, history, moments, time_zone=settings.time_zone)
     too_early = optimism(jobs)
     return LabelledJobs(
@@ -212,6 +213,7 @@ def train(
             "dropped_states": list(settings.dropped_states),
             "time_zone": settings.time_zone,
             "stand_in": dict(labelled.history.stand_in or {}),
+            "similar_names": labelled.history.similar_names,
             "first_submit": str(jobs["submit_time"].min()),
             "last_submit": str(jobs["submit_time"].max()),
             "out_of_time": kept_risks(truth, forecast),

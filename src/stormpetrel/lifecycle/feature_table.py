@@ -130,6 +130,11 @@ def write_feature_table(
     With these `profiles`, or with those of the latest jobs, as a training makes them. To the last bit those of one sweep in
     memory, and so independent of `parts` and engine. Telemetry has no column here.
     """
+    if settings.similar_names:
+        raise UsageError(
+            "Groups of similar names are found in one sweep over all jobs, which cannot be divided.",
+            hint="Set jobs.similar_names = false.",
+        )
     if (folder / MANIFEST).exists() or (folder.exists() and not (folder / _WORK).exists() and any(folder.iterdir())):
         raise UsageError(f"{folder} holds something already.", hint="Name a new folder.")
     work = folder / _WORK

@@ -24,9 +24,10 @@ import polars as pl
 from stormpetrel.jobs import history, keys, outcomes, profiles
 from stormpetrel.jobs.history import event_times, in_order
 from stormpetrel.jobs.predictor import JobPredictor, known_by
+from stormpetrel.learn import similar_texts
 from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest
 from stormpetrel.private_files import write_private, writing_private
-from stormpetrel.records.jobs import KEY
+from stormpetrel.records.jobs import KEY, SCRIPT_SIGNATURE
 from stormpetrel.store.site import Site
 
 FORMAT_VERSION: Final = 1
@@ -161,11 +162,12 @@ def _identity(predictor: JobPredictor) -> dict[str, Any]:
     taught = predictor.history
     return {
         "format": FORMAT_VERSION,
-        "code": code_digest((history_kernel, history, keys, outcomes, profiles)),
+        "code": code_digest((history_kernel, history, keys, outcomes, profiles, similar_texts)),
         "polars": pl.__version__,  # whose hashes change from version to version
         "failure_states": list(taught.failure_states),
         "dropped_states": list(taught.dropped_states),
         "stand_in": dict(taught.stand_in or {}),
+        "similar_names": taught.similar_names,
         "profiles": profiles_digest(predictor.profiles),
     }
 
@@ -193,6 +195,7 @@ def _digests(site: Site, files: Iterable[Path], cut: datetime, predictor: JobPre
             started, ended = ((event_times(rows)[:, event] < cut.timestamp()) for event in (1, 3))
         view = rows.select(
             *KEY, *_OF_REQUEST, *(name for name in _ALLOCATED if name in used),
+            *([pl.col("extra").map.get(SCRIPT_SIGNATURE).alias("signature")] if predictor.history.similar_names else []),
             executable=pl.col("extra").map.get("executable"),
             start_time=pl.when(pl.Series(started)).then("start_time"),
             end_time=pl.when(pl.Series(ended)).then("end_time"),

@@ -78,6 +78,7 @@ def training_of(section: JobsSection, time_zone: str = "UTC") -> TrainingSetting
         dropped_states=tuple(section.dropped_states),
         time_zone=time_zone,
         min_run_s=section.min_run_s or None,
+        similar_names=section.similar_names,
     )
 
 
@@ -117,7 +118,8 @@ def model_name(moment: Moment) -> str:
 
 def training_settings(settings: Settings) -> TrainingSettings:
     """What a site's settings say about training; its models begin with the prior, which an evaluation of a log never does."""
-    return replace(training_of(settings.jobs, settings.site.time_zone), prior=settings.jobs.prior)
+    own = training_of(settings.jobs, settings.site.time_zone)
+    return replace(own, prior=settings.jobs.prior, similar_names=settings.allows_similar_names)
 
 
 def train_job_models(
@@ -348,6 +350,8 @@ def load_models(
         current = in_use.get(model_name(moment)) or site.models.current(model_name(moment))
         versions[moment] = current.version
         models[moment] = JobOutcomeModel.load(site.models.verified_folder(current.name, current.version), few=few)
+        if not site.settings.allows_similar_names:  # from now on, not from the next training on
+            models[moment].metadata["similar_names"] = False
     profiles = in_use.get(PROFILES) or site.models.current(PROFILES)
     predictor = JobPredictor(
         models,
@@ -374,6 +378,7 @@ def _prior_predictor(site: Site, *, now: datetime, moments: Collection[Moment] |
         failure_states=section.failure_states,
         dropped_states=section.dropped_states,
         time_zone=site.settings.site.time_zone,
+        similar_names=site.settings.allows_similar_names,
         past=site.jobs.read_jobs(until=now).select(SIZE_COLUMNS).collect(),
     )
     versions = dict.fromkeys(models, PRIOR_VERSION)

@@ -100,13 +100,15 @@ def label_site(
         outcome=label["outcome"],
         submit=submit,
         end=end,
-        history=History(settings.failure_states, settings.dropped_states, stand_in=stand_in),
+        history=History(
+            settings.failure_states, settings.dropped_states, stand_in=stand_in, similar_names=settings.similar_names
+        ),
         profiles=profiles,
         optimism=optimism(jobs),
         seen=seen,
     )
     del light, label, happened
-    if engine != ONE_PROCESS:
+    if engine != ONE_PROCESS and not settings.similar_names:  # groups of similar names are found in one sweep
         return _from_table(site, labelled, settings, moments, until=until, answers=answers, engine=engine)
     return _with_features(site, labelled, settings, moments, until=until, answers=answers)
 

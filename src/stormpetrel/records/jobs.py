@@ -114,6 +114,7 @@ BOOKKEEPING_COLUMNS: Final = (
 # `source` of a row that was closed because its job was on no list any more: our own conclusion, which a later sighting overturns.
 CLOSED_BY_ABSENCE: Final = "absence"
 KEY: Final = tuple(column.name for column in KEY_COLUMNS)
+SCRIPT_SIGNATURE: Final = "script_signature"  # the entry of `extra` that holds the signature of a job's script
 VALUES: Final = tuple(column.name for column in VALUE_COLUMNS)
 JOB_COLUMNS: Final = (*KEY_COLUMNS, *VALUE_COLUMNS, QUALITY_COLUMN)
 JOB_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in JOB_COLUMNS})

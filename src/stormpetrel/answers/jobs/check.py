@@ -7,6 +7,7 @@ a site whose history is not in memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +27,7 @@ from stormpetrel.jobs.advice.advice import advise_from
 from stormpetrel.jobs.advice.kinds import Kind, find_kind, longest_limits
 from stormpetrel.jobs.advice.prescription import Prescribed
 from stormpetrel.jobs.moments import Moment
+from stormpetrel.records.jobs import SCRIPT_SIGNATURE
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -209,6 +211,8 @@ def check_request(
 
 def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> pl.DataFrame:
     """The request as a row of a job frame, submitted now."""
+    if request.signature is not None and site.settings.allows_similar_names:
+        request = replace(request, columns={**request.columns, SCRIPT_SIGNATURE: request.signature})
     row = request.as_frame(user=user, submit_time=now, cluster=site.settings.site.cluster or "cluster")
     return row.with_columns(pl.col("work_dir").fill_null(pl.lit(folder, dtype=pl.String)))
 

@@ -30,11 +30,12 @@ def shipped_prior(
     failure_states: Sequence[str],
     dropped_states: Sequence[str] = (),
     time_zone: str = "UTC",
+    similar_names: bool = False,
     past: pl.DataFrame | None = None,
 ) -> dict[Moment, JobOutcomeModel]:
     """The prior of each moment, counting what the site counts; `past` says which allocation stands in for a missing request."""
     taught: dict[str, Any] = {"failure_states": list(failure_states), "dropped_states": list(dropped_states)}
-    taught |= {"time_zone": time_zone, "stand_in": {} if past is None else stand_ins(past)}
+    taught |= {"time_zone": time_zone, "similar_names": similar_names, "stand_in": {} if past is None else stand_ins(past)}
     models = {}
     for moment in MOMENTS:
         if moment in moments:

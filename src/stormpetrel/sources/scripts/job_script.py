@@ -18,6 +18,7 @@ from stormpetrel.sources.scripts.htcondor import condor_line, read_condor, resem
 from stormpetrel.sources.scripts.pbs import PREFIX as PBS_PREFIX
 from stormpetrel.sources.scripts.pbs import pbs_line, read_pbs
 from stormpetrel.sources.scripts.request import Directive, JobRequest, Reading, shown_path, shown_word
+from stormpetrel.sources.scripts.signature import script_signature
 from stormpetrel.sources.scripts.slurm import read_slurm, slurm_line
 from stormpetrel.sources.scripts.slurm_options import PREFIX as SLURM_PREFIX
 
@@ -86,6 +87,7 @@ def parse_job_script(text: str, *, name: str, kind: str | None = None, arguments
     _warn_of_encoding(reading, text)
     if reading.kind != "condor":
         reading.columns["script_path"] = name
+        reading.signature = script_signature(text)
         _warn_of_both(reading, lines)
     if reading.kind == "slurm":
         read_slurm(reading, lines, arguments)

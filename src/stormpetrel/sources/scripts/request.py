@@ -66,6 +66,7 @@ class JobRequest:
     columns: dict[str, object]
     directives: tuple[Directive, ...] = ()
     warnings: tuple[str, ...] = ()
+    signature: str | None = None  # of what the script runs (`scripts.signature`), of shell scripts
     components: tuple[JobRequest, ...] = ()  # the second and later ones of a heterogeneous job
 
     def as_frame(self, *, user: str | None, submit_time: datetime, cluster: str) -> pl.DataFrame:
@@ -103,6 +104,7 @@ class Reading:
     directives: list[Directive] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     unsaid: int = 0
+    signature: str | None = None
     others: list[Reading] = field(default_factory=list)  # of a heterogeneous job
 
     def warn(self, sentence: str, line: int | None = None) -> None:
@@ -134,7 +136,8 @@ class Reading:
         """The finished request."""
         more = [f"{self.unsaid} more warnings are not shown."] if self.unsaid else []
         components = tuple(other.request() for other in self.others)
-        return JobRequest(self.kind, self.name, self.columns, tuple(self.directives), (*self.warnings, *more), components)
+        warnings = (*self.warnings, *more)
+        return JobRequest(self.kind, self.name, self.columns, tuple(self.directives), warnings, self.signature, components)
 
 
 def _place(line: int) -> str:

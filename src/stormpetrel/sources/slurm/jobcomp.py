@@ -14,12 +14,14 @@ from typing import Any, Final
 
 import polars as pl
 
+from stormpetrel.records.jobs import SCRIPT_SIGNATURE
 from stormpetrel.records.quality import rejects
 from stormpetrel.records.states import UNFINISHED, JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource
 from stormpetrel.sources.job_rows import text
 from stormpetrel.sources.json_records import Record, records_in
 from stormpetrel.sources.lines import Refused
+from stormpetrel.sources.scripts.signature import script_signature
 from stormpetrel.sources.slurm.sacct_fields import Context, columns_from, translate
 
 _ROWS_PER_CHUNK: Final = 20_000
@@ -54,6 +56,7 @@ _KEYS: Final = {
     "wckey": "wc_key",
     "dependency": "orig_dependency",
     "container": "container",
+    SCRIPT_SIGNATURE: SCRIPT_SIGNATURE,
 }
 _FIELDS: Final = ("jobid", *_KEYS, "timelimitraw")
 _OF_THE_END: Final = ("end", "elapsedraw", "exitcode")
@@ -108,9 +111,12 @@ def is_completion(record: Mapping[str, Any]) -> bool:
     return isinstance(document, dict) and {"jobid", "@submit", "state"} <= document.keys()
 
 
-def without_script(document: Mapping[str, Any]) -> Record:
-    """A document without the text of the batch script, which is nobody else's business."""
-    return {key: value for key, value in document.items() if key != "script"}
+def without_script(document: Mapping[str, Any], *, sign: bool = False) -> Record:
+    """A document without the text of the batch script, which is nobody else's business; `sign`: with its signature."""
+    script = document.get("script")
+    kept = {key: value for key, value in document.items() if key not in ("script", SCRIPT_SIGNATURE)}
+    signature = script_signature(script) if sign and isinstance(script, str) else None
+    return kept if signature is None else {**kept, SCRIPT_SIGNATURE: signature}
 
 
 def _cells(document: Record) -> dict[str, str | None] | None:
