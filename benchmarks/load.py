@@ -4,7 +4,7 @@
 factor a fresh copy of a site with a history of simulated jobs and a model of them, a `stormpetrel watch` and a `stormpetrel
 serve` as processes of their own, and beside them the generators: a server that answers as Prometheus does (a process of its own)
 and a `sacct` that this process answers. The first factor runs for `--minutes`, the others for `--step-minutes`; the jobs are the
-same for all. A step that is in benchmarks/results/load.json is not run again (`--again` does). What is measured: from the end of
+same for all. A step that is in benchmarks/results/load.json is run again with `--again` only. What is measured: from the end of
 each window to the commit of its scores; memory and CPU of each process, those of the generators apart; growth of the tables; node
 windows that were skipped because there was no time; how long the API takes to answer. The machine's load average, and how many
 cores others took, are noted with each step: neighbours make lags longer, never shorter.
@@ -26,6 +26,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
@@ -109,7 +110,7 @@ class Api:
     """Asks the API as a page that is open does, and notes how long each answer takes."""
 
     def __init__(self, port: int) -> None:
-        self._port, self.latency_s, self.bad = port, [], 0  # type: tuple[int, list[float], int]
+        self._port, self.latency_s, self.bad = port, [], Counter()  # type: tuple[int, list[float], Counter[str]]
 
     def ask(self) -> None:
         """One question of each kind."""
@@ -119,8 +120,10 @@ class Api:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
                     answer.read()
                 self.latency_s.append(time.monotonic() - began)
-            except (OSError, urllib.error.HTTPError):
-                self.bad += 1
+            except urllib.error.HTTPError as error:
+                self.bad[f"{path.partition('?')[0]}: {error.code}"] += 1
+            except OSError as error:
+                self.bad[f"{path.partition('?')[0]}: {error}"] += 1
 
 
 def measure(folder: Path, now: datetime, threads: int, minutes: float, most_gb: float) -> dict[str, Any]:
@@ -214,9 +217,15 @@ def memory_of(sizes: list[int]) -> dict[str, Any]:
 def latencies(api: Api) -> dict[str, Any]:
     """How long the API took to answer."""
     if not api.latency_s:
-        return {"answered": 0, "bad": api.bad}
+        return {"answered": 0, "bad": api.bad.total(), "why": api.bad}
     p50, p99 = np.quantile(api.latency_s, [0.5, 0.99])
-    return {"answered": len(api.latency_s), "bad": api.bad, "p50_ms": round(1e3 * p50, 1), "p99_ms": round(1e3 * p99, 1)}
+    return {
+        "answered": len(api.latency_s),
+        "bad": api.bad.total(),
+        "why": api.bad,
+        "p50_ms": round(1e3 * p50, 1),
+        "p99_ms": round(1e3 * p99, 1),
+    }
 
 
 def delays(site: Site, since: datetime, until: datetime) -> dict[str, Any] | None:
@@ -231,9 +240,11 @@ def delays(site: Site, since: datetime, until: datetime) -> dict[str, Any] | Non
 
 def done_before(options: argparse.Namespace) -> dict[str, Any]:
     """The result as far as it goes."""
-    if options.again or not RESULTS.exists():
-        return {"asked": {"threads": options.threads, "jobs_a_day": options.jobs_a_day}, "steps": {}}
-    result: dict[str, Any] = json.loads(RESULTS.read_text())
+    result: dict[str, Any] = {"asked": {"threads": options.threads, "jobs_a_day": options.jobs_a_day}, "steps": {}}
+    if RESULTS.exists():
+        result |= json.loads(RESULTS.read_text())
+    for factor in options.factor.split(",") if options.again else ():
+        result["steps"].pop(f"{float(factor):g}", None)
     return result
 
 
@@ -256,7 +267,7 @@ def main() -> None:
     parser.add_argument("--jobs-a-day", type=float, default=JOBS_A_DAY)
     parser.add_argument("--history", type=int, default=40_000, help="jobs")
     parser.add_argument("--most-gb", type=float, default=6.0, help="memory of all processes, from which on a step is stopped")
-    parser.add_argument("--again", action="store_true", help="begin anew")
+    parser.add_argument("--again", action="store_true", help="also the steps that are there already")
     options = parser.parse_args()
     result, factors = done_before(options), [float(text) for text in options.factor.split(",")]
     rate = options.jobs_a_day * EVENTS_OF_A_JOB / _DAY_S
