@@ -467,6 +467,12 @@ def test_a_reader_that_goes_away_is_no_error(answering: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_program_puts_its_own_options_of_check_before_those_of_sbatch() -> None:
+    words = ["check", "-t", "5", "--user", "ada", "job.sh", "--json", "--site", "x"]
+    assert cli.common_first(words) == ["--site", "x", "check", "--user", "ada", "--json", "--", "-t", "5", "job.sh"]
+    assert cli.common_first(["jobs", "list", "--json"]) == ["jobs", "list", "--json"]
+
+
 def test_a_service_that_is_away_is_one_sentence(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "stormpetrel_client", "alarms"]
     environment = {"STORMPETREL_SERVICE": f"unix://{tmp_path}/none.sock", "PYTHONPATH": str(FOLDER.parent)}
