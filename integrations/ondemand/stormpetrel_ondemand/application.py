@@ -239,7 +239,7 @@ def _advised(service: Service, at_risk: Iterable[Mapping[str, Any]], most: int) 
     chosen: dict[str, Mapping[str, Any]] = {}
     for row in (*at_risk, *failed):
         chosen.setdefault(str(row.get("job_name")), row)
-    advised = []
+    advised: list[dict[str, Any]] = []
     for row in list(chosen.values())[: 2 * most]:
         try:
             answer = service.ask("GET", f"/jobs/{row['ref']}/advice")
