@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from stormpetrel_client.unix_http import ExchangeError
+from stormpetrel_client.unix_http import ExchangeError, NoAnswerInTimeError
 
 _LARGEST = 64 * 1024 * 1024
 
@@ -33,7 +33,7 @@ def exchange(
         answer = connection.getresponse()
         return answer.status, answer.read(_LARGEST)
     except socket.timeout as error:  # another name of TimeoutError from Python 3.10 on
-        raise ExchangeError(f"no answer within {limit_s:g} s") from error
+        raise NoAnswerInTimeError(f"no answer within {limit_s:g} s") from error
     except (OSError, http.client.HTTPException) as error:
         raise ExchangeError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
     finally:

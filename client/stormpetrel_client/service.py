@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from stormpetrel_client import __version__
-from stormpetrel_client.unix_http import ExchangeError, exchange
+from stormpetrel_client.unix_http import ExchangeError, NoAnswerInTimeError, exchange
 from stormpetrel_client.where import ClientError, Where
 
 _PREFIX = "/api/v1"
@@ -41,10 +41,9 @@ class Service:
         try:
             status, text = self._exchange(method, target, headers, data)
         except ExchangeError as error:
-            raise ClientError(
-                f"The service at {self._where.service} does not answer: {error}.",
-                "Ask your administrators whether stormpetrel serve runs.",
-            ) from error
+            ask = "Ask your administrators whether stormpetrel serve runs."
+            hint = f"If it is only busy, wait longer: --timeout 60. {ask}" if isinstance(error, NoAnswerInTimeError) else ask
+            raise ClientError(f"The service at {self._where.service} does not answer: {error}.", hint) from error
         return self._read(path, status, text)
 
     def _exchange(self, method: str, target: str, headers: Mapping[str, str], data: bytes | None) -> tuple[int, bytes]:

@@ -18,6 +18,10 @@ class ExchangeError(Exception):
     """What kept an answer from coming, in words."""
 
 
+class NoAnswerInTimeError(ExchangeError):
+    """The time was over before an answer was there."""
+
+
 def exchange(
     path: str, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b"", limit_s: float = 10.0
 ) -> tuple[int, bytes]:
@@ -36,7 +40,7 @@ def exchange(
                 connection.sendall(request)
             return _answer(connection, give_up)
         except socket.timeout as error:  # another name of TimeoutError from Python 3.10 on
-            raise ExchangeError(f"no answer within {limit_s:g} s") from error
+            raise NoAnswerInTimeError(f"no answer within {limit_s:g} s") from error
         except OSError as error:
             raise ExchangeError(error.strerror or str(error)) from error
 

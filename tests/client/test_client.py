@@ -150,6 +150,17 @@ def test_a_name_that_no_token_can_have_is_refused(capsys: pytest.CaptureFixture[
     assert "name" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["unix", "http"])
+def test_a_service_that_hangs_is_given_up_in_time_and_more_time_is_offered(tmp_path: Path, kind: str) -> None:
+    with socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET) as listening:
+        listening.bind(str(tmp_path / "s") if kind == "unix" else ("127.0.0.1", 0))
+        listening.listen()
+        service = f"unix://{tmp_path}/s" if kind == "unix" else f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(ClientError, match=r"no answer within 0\.2 s\.") as error:
+            Service(Where(service), timeout_s=0.2).ask("GET", "/me")
+    assert "--timeout 60" in error.value.hint
+
+
 def test_a_token_is_asked_for_over_the_socket_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("STORMPETREL_SERVICE", "https://petrel.example.org")
     assert run("tokens", "create", "notebook")[0] == 3
@@ -465,6 +476,12 @@ def test_a_reader_that_goes_away_is_no_error(answering: str) -> None:
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_program_puts_its_own_options_of_check_before_those_of_sbatch() -> None:
+    words = ["check", "-t", "5", "--user", "ada", "job.sh", "--json", "--site", "x"]
+    assert cli.common_first(words) == ["--site", "x", "check", "--user", "ada", "--json", "--", "-t", "5", "job.sh"]
+    assert cli.common_first(["jobs", "list", "--json"]) == ["jobs", "list", "--json"]
 
 
 def test_a_service_that_is_away_is_one_sentence(tmp_path: Path) -> None:
