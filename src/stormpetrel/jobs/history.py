@@ -16,10 +16,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import FEW, SPACES, Space, key, key_columns, keys_of_few, stand_ins, with_request
+from stormpetrel.jobs.keys import (
+    FEW,
+    READINGS,
+    READINGS_OF,
+    SPACES,
+    Space,
+    key,
+    key_columns,
+    keys_of_few,
+    stand_ins,
+    with_request,
+)
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
-from stormpetrel.jobs.readings import READINGS, READINGS_OF
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
