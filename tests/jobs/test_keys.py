@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormpetrel.jobs.keys import SPACE_NAMES, SPACES, family, key, keys_of_few, stand_ins, with_request
+from stormpetrel.jobs.keys import SPACES, family, key, keys_of_few, stand_ins, with_request
 from stormpetrel.jobs.moments import Moment, known_from
 from tests.jobs.logs import made_jobs, make_log, small_logs
+
+SPACE_NAMES = tuple(space.name for space in SPACES)
 
 SIZES = {"asked_cpus": ("req_cpus", "cpus"), "asked_nodes": ("req_nodes", "nodes"), "asked_gpus": ("req_gpus", "gpus")}
 
