@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from stormpetrel.jobs.keys import (
     FEW,
+    READINGS,
+    READINGS_OF,
     SIMILAR,
     SPACES,
     SPACES_WITH_SIMILAR,
@@ -30,7 +32,6 @@ from stormpetrel.jobs.keys import (
 )
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
-from stormpetrel.jobs.readings import READINGS, READINGS_OF
 from stormpetrel.learn.similar_texts import SimilarTexts, similar_names, similar_scripts
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, SCRIPT_SIGNATURE
 from stormpetrel.records.nodes import expand_nodes

@@ -167,7 +167,7 @@ class ShardSweep:
         return ShardReadings(tuple(names), number[rows], np.concatenate(parts, axis=1))
 
 
-def joined_readings(moment: Moment, height: int, found: Collection[ShardReadings]) -> tuple[Readings, NDArray[np.bool_]]:
+def joined_readings(moment: Moment, height: int, shards: Collection[ShardReadings]) -> tuple[Readings, NDArray[np.bool_]]:
     """The readings of all shards together, of so many jobs, and which of these came to the moment; rows count from the first."""
     from stormpetrel.jobs.history_kernel import NODE_READINGS, SIMILARITY
 
@@ -177,16 +177,16 @@ def joined_readings(moment: Moment, height: int, found: Collection[ShardReadings
     similarity = np.full((height, len(SIMILARITY)), np.nan, np.float32)
     nodes = np.full((height, len(NODE_READINGS)), np.nan, np.float32)
     came = np.zeros(height, dtype=bool)
-    for one in found:
-        for column, name in enumerate(one.names):
-            values: NDArray[Any] = one.values[:, column]
+    for shard in shards:
+        for column, name in enumerate(shard.names):
+            values: NDArray[Any] = shard.values[:, column]
             if name.startswith(_SIMILARITY):
-                similarity[one.rows, SIMILARITY.index(name.removeprefix(_SIMILARITY))] = values
+                similarity[shard.rows, SIMILARITY.index(name.removeprefix(_SIMILARITY))] = values
             elif name.startswith(_NODES):
-                nodes[one.rows, NODE_READINGS.index(name.removeprefix(_NODES))] = values
+                nodes[shard.rows, NODE_READINGS.index(name.removeprefix(_NODES))] = values
             else:
-                at[one.rows, place[name]] = values
-        came[one.rows] = True
+                at[shard.rows, place[name]] = values
+        came[shard.rows] = True
     return Readings(whole.names, similarity, {moment: at}, {moment: nodes}), came
 
 

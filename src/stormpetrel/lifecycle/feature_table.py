@@ -288,13 +288,13 @@ class _Sweep:
             progress(number / len(pieces.rows), f"piece {number + 1} of {len(pieces.rows)}")
             piece = pl.read_parquet(_piece_file(self.work, number), columns=list(shard.columns))
             since, until = pieces.span(number)
-            for moment, found in sweep.step(piece, since=since, until=until, moments=self.moments):
-                of_piece = np.searchsorted(firsts, found.rows, side="right") - 1
+            for moment, readings in sweep.step(piece, since=since, until=until, moments=self.moments):
+                of_piece = np.searchsorted(firsts, readings.rows, side="right") - 1
                 for home in np.unique(of_piece):  # jobs that were carried along belong to an earlier one
                     which = of_piece == home
                     path = folder / f"{moment}-{home:05}-{number:05}.parquet"
-                    values = pl.DataFrame(found.values[which], schema=list(found.names))
-                    _write(values.with_columns(pl.Series(ROW, found.rows[which] - firsts[home])), path)
+                    values = pl.DataFrame(readings.values[which], schema=list(readings.names))
+                    _write(values.with_columns(pl.Series(ROW, readings.rows[which] - firsts[home])), path)
                     files[moment].setdefault(int(home), []).append(str(path.relative_to(self.work)))
         return SweptShard(files, _peak_bytes())
 
@@ -319,8 +319,8 @@ class _Join:
         rows, names = {}, {}
         for place, moment in enumerate(self.moments):
             progress(place / len(self.moments), str(moment))
-            found = [_read(self.work / name) for shard in self.swept for name in shard.files[moment].get(number, ())]
-            readings, came = joined_readings(moment, jobs.height, found)
+            of_shards = [_read(self.work / name) for shard in self.swept for name in shard.files[moment].get(number, ())]
+            readings, came = joined_readings(moment, jobs.height, of_shards)
             matrix = matrix_of(jobs, readings, history, moment, time_zone=self.settings.time_zone).rows(came)
             table = jobs.select(KEY).with_columns(label).filter(came)
             features = pl.DataFrame(matrix.values, schema=list(matrix.names))
