@@ -33,7 +33,7 @@ from stormpetrel.traces.exam.study import CEILING, DETECTOR, VISIBLE, FaultStudy
 from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
 from stormpetrel.traces.faults.contract import SEVERITIES, Fault, inject, load_faults
 
-INPUTS: Final = ("embedding", "hour", "peers")
+INPUTS: Final = ("embedding", "hour", "peers", "contrast")
 RESULTS: Final = Path(__file__).parent / "results"
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "trace_faults.py"
 EXAMPLE_FAULTS: Final = (

@@ -109,11 +109,16 @@ def job_telemetry() -> str:
     ways = ("without", "with")
     figures = ("roc_auc", "pr_auc", "roc_auc_gain", "pr_auc_gain")
     rows = [
-        (name, way, *(_mean_std(site[way][figure]) for figure in figures))
+        (
+            name,
+            way,
+            f"{site['seen']['mean']:.1%}" if way == "with" else "–",
+            *(_mean_std(site[way][figure]) for figure in figures),
+        )
         for name, site in found["sites"].items()
         for way in ways
     ]
-    return table(("site", "telemetry", "ROC area", "PR area", "ROC gain", "PR gain"), rows)
+    return table(("site", "telemetry", "jobs that have it", "ROC area", "PR area", "ROC gain", "PR gain"), rows)
 
 
 def _needs() -> dict[str, Any]:

@@ -202,6 +202,9 @@ def test_short_jobs_of_a_server_have_their_windows_in_chunks_of_any_length(site,
         for now_s in (T0 + 35, T0 + 47, T0 + 77, T0 + 130):
             adds_up(live.ingest(now_s))
         assert stored(other).equals(stored(site))
+        first, again = (one.job_starts.read().collect().sort("window_start") for one in (site, other))
+        assert first["job_id"].to_list() == ["1", "3"] and again.equals(first)  # the others were over too soon
+        assert [start.timestamp() - T0 for start in first["window_start"]] == [18.0, 57.0]
 
 
 def test_a_gap_stays_a_gap_and_late_samples_fill_it(site):

@@ -16,8 +16,8 @@ from stormpetrel.jobs.reasons import feature_text, reasons
 from stormpetrel.jobs.training import TrainingSettings, label_jobs
 from stormpetrel.lifecycle.job_telemetry import trace_version, with_telemetry
 from stormpetrel.records.traces import NO_JOB, Trace, TraceJob
-from stormpetrel.records.window_frames import frame_of
-from stormpetrel.records.windows import cut_windows
+from stormpetrel.records.window_frames import job_start_frame
+from stormpetrel.records.windows import job_start_windows, start_steps
 from tests.builders import make_site
 from tests.jobs.logs import made_jobs, make_log
 
@@ -42,7 +42,8 @@ def put_trace(site, iowait, *, number=7, start=10, seconds=300, cluster="c"):
     held = np.where(second >= start, 0, NO_JOB).astype(np.int32)[:, None].repeat(2, axis=1)
     time_s = START.timestamp() + 1.0 + second
     trace = Trace("live", 1.0, time_s, ("n1", "n1"), (0, 1), rates, held, (TraceJob(str(number)),)).checked()
-    site.cpu_windows.commit(frame_of(cut_windows(trace, steps=WINDOW), cluster=cluster))
+    steps, count = start_steps(round(site.settings.traces.window_s), 1.0)
+    site.job_starts.append(job_start_frame(job_start_windows(trace, steps=steps, count=count), cluster=cluster))
 
 
 @pytest.fixture
@@ -61,6 +62,20 @@ def test_a_jobs_first_two_minutes_are_summed_up_and_nothing_after_them_is_seen(s
     assert column(found, "iowait_mean") == [None, pytest.approx(0.25)] and column(found, "iowait_peak")[1] == pytest.approx(0.25)
     assert column(found, "threads") == [None, 2.0]
     assert found["job_id"].to_list() == [8, 7]  # in the order that they came in
+
+
+@pytest.mark.parametrize("start", range(5, 105, 20))
+def test_a_job_that_lived_two_minutes_has_its_window_with_the_default_length_wherever_it_began(tmp_path, start):
+    with make_site(tmp_path / "default") as site:
+        put_trace(site, lambda second: 0.25 if second < 100 else 1.0, start=start)
+        found = with_telemetry(site, made_jobs(job(7, start=start)))
+        assert column(found, "iowait_mean") == [pytest.approx(0.25)] and column(found, "threads") == [2.0]
+
+
+def test_a_job_that_its_node_saw_too_late_has_none(site):
+    put_trace(site, lambda second: 0.25, start=105)
+    jobs = made_jobs(job(7, start=10))
+    assert with_telemetry(site, jobs).equals(jobs)
 
 
 def test_what_happens_later_changes_nothing(site, tmp_path):
@@ -97,10 +112,9 @@ def test_the_embedding_of_the_model_in_use_is_there_once_it_has_scored_and_bears
     score_new_windows(site, model)
     found = with_telemetry(site, made_jobs(job(7, start=10)))
     name, version = trace_version(site)
-    rows = site.trace_scores.read().filter(pl.col("job_id") == "7").collect()
-    inside = rows.filter(pl.col("window_start") + timedelta(seconds=WINDOW) <= START + timedelta(seconds=130))
+    inside = site.job_start_scores.read().filter(pl.col("job_id") == "7").collect()
     mean = np.array(inside["embedding"].to_list()).mean(axis=0)
-    assert (name, version) == (model.name, model.version) and 0 < inside.height < rows.height
+    assert (name, version) == (model.name, model.version) and inside.height == 6  # two threads, three windows
     assert column(found, f"e03@{name}/{version}") == [pytest.approx(mean[3], rel=1e-5)]
     assert column(found, f"score_max@{name}/{version}") == [pytest.approx(inside["score"].max())]
 

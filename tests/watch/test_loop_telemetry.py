@@ -11,7 +11,7 @@ import polars as pl
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_models, train_job_models
 from stormpetrel.records.jobs import JOB_SCHEMA
-from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA
+from stormpetrel.records.window_frames import JOB_START_SCHEMA
 from stormpetrel.watch.loop import Watch
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
@@ -27,12 +27,12 @@ def windows_of(jobs, iowait):
             "cluster": job["cluster"], "trace": "live", "split": None, "node": f"n{number}", "cpu": 0, "step_s": 1.0,
             "window_start": job["start_time"] + timedelta(seconds=5 + STEPS * part), "job_id": str(job["job_id_raw"]),
             "job_type": "", "user": [0.1] * STEPS, "system": [0.0] * STEPS,
-            "iowait": [float(share) if part < 3 else 0.9] * STEPS, "anomalous": None,
+            "iowait": [float(share) if part < 3 else 0.9] * STEPS, "anomalous": None, "of_threads": 1,
         }
         for number, (job, share) in enumerate(zip(jobs.iter_rows(named=True), iowait, strict=True))
         for part in range(4)
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema=CPU_WINDOW_SCHEMA)
+    return pl.DataFrame(rows, schema=JOB_START_SCHEMA)
 
 
 def test_a_running_job_is_judged_by_what_its_threads_did_in_its_first_two_minutes(tmp_path):
@@ -41,7 +41,7 @@ def test_a_running_job_is_judged_by_what_its_threads_did_in_its_first_two_minute
     waits = np.where(failed, 0.7, 0.1) + 0.05 * np.random.default_rng(0).random(past.height)
     with make_site(tmp_path / "site", traces={"window_s": float(STEPS)}) as site:
         put_jobs(site, past)
-        site.cpu_windows.commit(windows_of(past, waits))
+        site.job_starts.append(windows_of(past, waits))
         end = past["end_time"].max() + timedelta(hours=1)
         site.now = lambda: end
         train_job_models(site, [Moment.TWO_MINUTES])
@@ -53,7 +53,7 @@ def test_a_running_job_is_judged_by_what_its_threads_did_in_its_first_two_minute
         times = {"submit_time": pl.lit(end + timedelta(seconds=30)), "start_time": pl.lit(started)}
         fresh = pl.concat([past.tail(1), past.tail(1)]).with_columns(job_id=ids, job_id_raw=ids, **times, **running)
         put_jobs(site, fresh.cast({name: JOB_SCHEMA[name] for name in fresh.columns if name in JOB_SCHEMA}))
-        site.cpu_windows.commit(windows_of(fresh, [0.72, 0.12]))
+        site.job_starts.append(windows_of(fresh, [0.72, 0.12]))
         until = started + timedelta(seconds=121)
         reader = SimpleNamespace(read=lambda: SimpleNamespace(until=until, problem=None))
         watch = Watch(site, reader=reader)

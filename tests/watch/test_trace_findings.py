@@ -11,6 +11,7 @@ from stormpetrel.ingest.traces import ingest_live
 from stormpetrel.lifecycle.trace_models import calibration_fact, load_trace_model, score_new_windows
 from stormpetrel.records.window_frames import COUNTED, WINDOW_KEY
 from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
+from stormpetrel.sources.prometheus.query import Series
 from stormpetrel.traces.shipped import shipped_version
 from stormpetrel.watch.trace_findings import TraceFindings
 from tests.builders import make_site
@@ -78,6 +79,40 @@ def test_a_window_is_scored_within_two_scrapes_of_its_end(tmp_path, counters):
         assert watcher.every_s > 0
         follow(site, server, [11.3], findings=watcher)
         assert tables(site)[1].height == NODES * 4
+
+
+def test_the_first_window_of_a_job_is_scored_before_the_window_that_it_ends_in_is_over(tmp_path, counters):
+    with site_at(tmp_path / "site") as site, site_at(tmp_path / "whole") as whole:
+        told = {name: one.labels["instance"] for one in counters for name in [one.labels["__name__"]]}[
+            "stormpetrel_threads_told_apart"
+        ]
+        times = T0 + np.arange(22.5, 60.0)
+        jobs = [
+            Series(
+                {"__name__": "stormpetrel_thread_job_info", "cpu": str(cpu), "instance": told, "jobid": "late"},
+                times,
+                np.ones(38),
+            )
+            for cpu in (1, 2)
+        ]
+        others = [one for one in counters if one.labels["__name__"] != "stormpetrel_thread_job_info"]
+        server = SlowServer([*others, *jobs])
+        watcher = follow(site, server, [21.0, 25.0, 31.0])
+        assert site.job_starts.read().collect().is_empty()
+        follow(site, server, [36.0], findings=watcher)
+        starts, scores = site.job_starts.read().collect(), site.job_start_scores.read().collect()
+        assert sorted(starts["cpu"]) == [1, 2] and starts["job_id"].to_list() == ["late", "late"]
+        assert all(21.5 <= start.timestamp() - T0 <= 23.0 for start in starts["window_start"])
+        assert scores["embedding"].list.len().min() > 0
+        newest = site.cpu_windows.read().select(pl.col("window_start").max()).collect().item()
+        assert newest.timestamp() == T0 + 20.0
+        follow(site, server, np.arange(38.0, 62.0, 1.7), findings=watcher)
+        whole.now = lambda: datetime.fromtimestamp(T0 + 60 + SETTLED_S, UTC)
+        reader = PrometheusTraces(whole.settings.prometheus, window_s=WINDOW_S, server=MadeServer(server.series))
+        assert ingest_live(whole, source=reader).job_starts > 0
+        live, read = (one.job_starts.read().collect().sort(WINDOW_KEY) for one in (site, whole))
+        last = live["window_start"].max()
+        assert live.height > 2 and live.equals(read.filter(pl.col("window_start") <= last))
 
 
 class KilledError(BaseException):

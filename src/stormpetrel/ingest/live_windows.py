@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import polars as pl
 
 from stormpetrel.errors import NoSamplesError
-from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cut_inside, node_metrics
+from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cluster_of, cut_inside, node_metrics, starts_inside, steps_before
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, NODE_METRIC_SCHEMA, frame_of
+from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, JOB_START_SCHEMA, NODE_METRIC_SCHEMA, WINDOW_KEY, frame_of
+from stormpetrel.records.windows import START_S
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
 from stormpetrel.sources.prometheus.live import EveryNode, LiveTraces, Moment, NodeChoice
@@ -36,6 +37,7 @@ class LiveMoment:
     metrics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=NODE_METRIC_SCHEMA))  # of the nodes
     nodes: int = 0  # of which the server had samples
     left_out: int = 0  # of them that were not read: there was no time for all
+    starts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=JOB_START_SCHEMA))  # first windows of jobs
 
 
 class LiveWindows:
@@ -47,6 +49,7 @@ class LiveWindows:
     def __init__(self, site: Site, source: PrometheusTraces | None = None, *, choice: NodeChoice | None = None) -> None:
         self._site, self._chosen_source, self._choice = site, source, choice or EveryNode()
         self._live: LiveTraces | None = None
+        self._started = pl.DataFrame(schema={name: JOB_START_SCHEMA[name] for name in WINDOW_KEY})  # job starts returned
 
     def moments(self, now: datetime) -> Iterator[LiveMoment]:
         """The windows that have ended and can be judged at `now`, oldest first; one without a single sample is passed over.
@@ -93,6 +96,26 @@ class LiveWindows:
         with self._connection() as source:
             return list(source.nodes(start.timestamp(), end.timestamp()))
 
+    def job_starts(self) -> pl.DataFrame:
+        """The first windows of jobs that have ended within the window that fills and were not returned before.
+
+        A frame of JOB_START_SCHEMA. They do not wait for the window: a job is judged two minutes after its start.
+        """
+        if self._live is None:
+            return pl.DataFrame(schema=JOB_START_SCHEMA)
+        source, before = self._live.reading, steps_before(self._live.reading)
+        frames = [starts_inside(self._site, trace, source, before, trace.steps) for trace in self._live.so_far()]
+        return self._new_starts(pl.concat([pl.DataFrame(schema=JOB_START_SCHEMA), *frames]))
+
+    def _new_starts(self, starts: pl.DataFrame) -> pl.DataFrame:
+        """Those that were not returned before; what is older than two windows is forgotten."""
+        new = starts.join(self._started, on=list(WINDOW_KEY), how="anti")
+        if new.height:
+            length = timedelta(seconds=2 * max(START_S, self._site.settings.traces.window_s))
+            known = pl.concat([self._started, new.select(WINDOW_KEY)])
+            self._started = known.filter(pl.col("window_start") > pl.col("window_start").max() - length)
+        return new
+
     @property
     def filling_end(self) -> datetime | None:
         """The end of the window that fills; None where nothing was read yet."""
@@ -124,7 +147,7 @@ class LiveWindows:
             source,
             start_s,
             settle_s=self._site.settings.prometheus.settle_s,
-            before=source.steps + STEPS_AFTER,
+            before=steps_before(source),
             after=STEPS_AFTER,
             is_first=is_first,
             only=only,
@@ -133,9 +156,11 @@ class LiveWindows:
 
     def _cut(self, moment: Moment, source: PrometheusTraces) -> LiveMoment | None:
         report = TraceReport()
-        cluster, frames, seen = self._site.settings.site.cluster or "cluster", [], False
+        cluster, frames, seen, before = cluster_of(self._site), list[pl.DataFrame](), False, steps_before(source)
+        starts = [pl.DataFrame(schema=JOB_START_SCHEMA)]
         for trace in moment.traces:
-            windows, short, inner = cut_inside(trace, source.steps)
+            windows, short, inner = cut_inside(trace, source.steps, before)
+            starts.append(starts_inside(self._site, trace, source, before, trace.steps - STEPS_AFTER))
             report.count(windows, short)  # not who they are of: that is told by the table, and takes as long as to cut them
             seen = seen or not np.isnan(inner.rates[..., 0]).all()
             frames += [frame_of(part, cluster=cluster) for part in (windows, *short)]
@@ -145,4 +170,5 @@ class LiveWindows:
         start, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (moment.start_s, moment.end_s))
         together = pl.concat([pl.DataFrame(schema=CPU_WINDOW_SCHEMA), *frames])
         ordered = together.sort("trace", "window_start", "node", "cpu", maintain_order=True)
-        return LiveMoment(start, end, ordered, moment.cursor, report, nodes=moment.nodes, left_out=moment.left_out)
+        first = self._new_starts(pl.concat(starts))
+        return LiveMoment(start, end, ordered, moment.cursor, report, nodes=moment.nodes, left_out=moment.left_out, starts=first)

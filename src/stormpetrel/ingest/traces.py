@@ -24,8 +24,17 @@ from stormpetrel.errors import NoSamplesError, SourceFormatError
 from stormpetrel.ingest.report import IngestCounts
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.traces import LIVE, Split, Trace
-from stormpetrel.records.window_frames import NODE_METRIC_SCHEMA, frame_of
-from stormpetrel.records.windows import BRIDGE_STEPS, Windows, bridge, cut_windows, short_job_windows, without_short_jobs
+from stormpetrel.records.window_frames import JOB_START_SCHEMA, NODE_METRIC_SCHEMA, frame_of, job_start_frame
+from stormpetrel.records.windows import (
+    BRIDGE_STEPS,
+    Windows,
+    bridge,
+    cut_windows,
+    job_start_windows,
+    short_job_windows,
+    start_steps,
+    without_short_jobs,
+)
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, Grid
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces, Span, format_moment
 from stormpetrel.sources.trace_files import campaign_files, read_trace
@@ -53,6 +62,7 @@ class TraceReport(IngestCounts):
     left_out: Counter[str] = field(default_factory=Counter)
     bridged: int = 0
     short_jobs: int = 0  # windows of jobs that are too short for the others, among those read
+    job_starts: int = 0  # first windows of jobs that were not there yet, beside those read
     nodes: set[str] = field(default_factory=set)
     threads: set[tuple[str, int]] = field(default_factory=set)
     gaps: list[Gap] = field(default_factory=list)
@@ -69,6 +79,7 @@ class TraceReport(IngestCounts):
             **self.span(),
             "seconds": round(self.seconds, 3),
             "short_jobs": self.short_jobs,
+            "job_starts": self.job_starts,
             "gaps": [{"node": gap.node, "from": gap.start.isoformat(), "to": gap.end.isoformat()} for gap in self.longest_gaps()],
             "seen": {what: count for what, count in self.seen.items() if count},
             "notes": self.notes,
@@ -116,6 +127,9 @@ def ingest_campaigns(site: Site, paths: Sequence[Path], *, progress: Progress | 
         report.add(windows, trace, short)
         for frame in _frames(site, [windows, *short], trace.split):
             _commit(site, frame, report)
+        length, count = start_steps(steps, trace.step_s)
+        starts = job_start_windows(trace, steps=length, count=count)
+        report.job_starts += site.job_starts.append(job_start_frame(starts, cluster=cluster_of(site), split=trace.split))
     report.seconds = time.perf_counter() - started
     site.state.record_ingest(", ".join(str(path) for path in paths)[:500], report.as_dict())
     return report
@@ -153,12 +167,14 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
     A chunk without a single sample does not move the cursor: what a server gets late, after an outage, is still found.
     """
     steps = round((span.end_s - span.start_s) / reading.step_s)
-    before = reading.steps + STEPS_AFTER  # a window more: a job that ends in the first one may have begun in it
+    before = steps_before(reading)
     wide = Grid(span.start_s - before * reading.step_s, reading.step_s, before + steps + STEPS_AFTER)
     waiting: pl.DataFrame | None = None
     anything = False
     for trace in reading.traces(wide):
-        windows, short, inner = cut_inside(trace, reading.steps)
+        windows, short, inner = cut_inside(trace, reading.steps, before)
+        of_jobs = starts_inside(site, trace, reading, before, trace.steps - STEPS_AFTER)
+        report.job_starts += site.job_starts.append(of_jobs)
         report.add(windows, inner, short)
         anything = anything or not np.isnan(inner.rates).all()
         for frame in _frames(site, [windows, *short], None):
@@ -177,15 +193,36 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
 def node_metrics(site: Site, reading: PrometheusTraces, start_s: float) -> pl.DataFrame:
     """The other metrics of the nodes in the window that begins at `start_s`, as a frame of NODE_METRIC_SCHEMA."""
     shares = reading.node_metrics(start_s, start_s + reading.window_s)
-    key = {"cluster": site.settings.site.cluster or "cluster", "trace": LIVE, "window_s": reading.window_s}
+    key = {"cluster": cluster_of(site), "trace": LIVE, "window_s": reading.window_s}
     rows = [{**key, "node": node, "window_start": _moment(start_s), **of_node} for node, of_node in sorted(shares.items())]
     return pl.DataFrame(rows, schema=NODE_METRIC_SCHEMA)
 
 
-def cut_inside(trace: Trace, steps: int) -> tuple[Windows, list[Windows], Trace]:
+def steps_before(reading: PrometheusTraces) -> int:
+    """The steps that are read before a chunk.
+
+    A window: a job that ends in the first one may have begun in it; or all that its first windows cover, where that is more.
+    """
+    length, count = start_steps(reading.steps, reading.step_s)
+    return max(reading.steps, length * count) + STEPS_AFTER
+
+
+def cluster_of(site: Site) -> str:
+    """The name of the cluster that windows of this site bear."""
+    return site.settings.site.cluster or "cluster"
+
+
+def starts_inside(site: Site, trace: Trace, reading: PrometheusTraces, origin: int, until: int) -> pl.DataFrame:
+    """The first windows of jobs that end behind the step `origin` of a trace and at `until` at the latest."""
+    length, count = start_steps(reading.steps, reading.step_s)
+    windows = job_start_windows(trace, steps=length, count=count, origin=origin, until=until)
+    return job_start_frame(windows, cluster=cluster_of(site)) if len(windows) else pl.DataFrame(schema=JOB_START_SCHEMA)
+
+
+def cut_inside(trace: Trace, steps: int, before: int) -> tuple[Windows, list[Windows], Trace]:
     """The windows of a chunk, those of its short jobs, and the chunk, without the steps that were read next to it."""
     filled, was_missing = bridge(trace.rates, BRIDGE_STEPS)
-    inside = slice(steps + STEPS_AFTER, trace.steps - STEPS_AFTER)
+    inside = slice(before, trace.steps - STEPS_AFTER)
     inner = replace(trace, time_s=trace.time_s[inside], rates=trace.rates[inside], job=trace.job[inside])
     windows = cut_windows(replace(inner, rates=filled[inside]), steps=steps, bridge_steps=0)
     pieces = (inner.steps // steps, steps, trace.threads)
@@ -197,7 +234,7 @@ def cut_inside(trace: Trace, steps: int) -> tuple[Windows, list[Windows], Trace]
 
 def _frames(site: Site, parts: Sequence[Windows], split: Split | None) -> Iterator[pl.DataFrame]:
     """Windows as frames of the size of a commit; at least one."""
-    whole = pl.concat([frame_of(part, cluster=site.settings.site.cluster or "cluster", split=split) for part in parts])
+    whole = pl.concat([frame_of(part, cluster=cluster_of(site), split=split) for part in parts])
     for begin in range(0, max(1, whole.height), COMMIT_WINDOWS):
         yield whole.slice(begin, COMMIT_WINDOWS)
 

@@ -1,8 +1,8 @@
 """What the first two minutes of a job's telemetry tell the model of that moment: columns `telemetry_…` of the job frame.
 
-Site, job frame -> with_telemetry -> the same jobs, in the same order, with a summary of their windows and their place in the
-embedding of the trace model in use. Only windows that lie wholly in [start, start + 120 s] count: nothing later is seen, and a
-window that the job shares with another (it began within it) is nobody's. A job without such a window has nulls.
+Site, job frame -> with_telemetry -> the same jobs, in the same order, with a summary of their first windows and their place in
+the embedding of the trace model in use. These windows begin with the job, wherever the others of the site lie, and count only
+where they lie wholly in [start, start + 120 s]: nothing later is seen. A job without such a window has nulls.
 
 Embeddings and scores of two versions of a trace model do not compare, so that these columns carry the version in their names: a
 job model that has learnt those of one version sees nulls where another is in use.
@@ -70,38 +70,43 @@ def _started(jobs: pl.DataFrame, between: tuple[datetime, datetime] | None) -> p
     return pl.concat(ids).drop_nulls("id").unique()
 
 
-def _inside(rows: pl.LazyFrame, started: pl.DataFrame, window_s: pl.Expr) -> pl.LazyFrame:
-    """Rows of windows with the job whose first two minutes they lie in."""
+def _inside(site: Site, rows: pl.LazyFrame, started: pl.DataFrame, window_s: pl.Expr) -> pl.LazyFrame:
+    """Rows of windows with the job whose first two minutes they lie in; it may have begun within the first step."""
     first, last = started["start_time"].min(), started["start_time"].max()
     assert isinstance(first, datetime) and isinstance(last, datetime)
+    step = timedelta(seconds=site.settings.prometheus.step_s)
     near = rows.filter(
-        pl.col("window_start").is_between(first, last + _TWO_MINUTES), pl.col("job_id").is_in(started["id"].unique().implode())
+        pl.col("window_start").is_between(first - step, last + _TWO_MINUTES),
+        pl.col("job_id").is_in(started["id"].unique().implode()),
     )
     ends = pl.col("window_start") + pl.duration(microseconds=(window_s.cast(pl.Float64) * 1e6).round().cast(pl.Int64))
     joined = near.join(started.lazy().rename({"id": "job_id"}), on=["cluster", "job_id"])
-    return joined.filter(pl.col("window_start") >= pl.col("start_time"), ends <= pl.col("start_time") + _TWO_MINUTES)
+    return joined.filter(pl.col("window_start") > pl.col("start_time") - step, ends <= pl.col("start_time") + _TWO_MINUTES)
 
 
 def _summary(site: Site, started: pl.DataFrame) -> pl.DataFrame:
     """What the threads did, without any model: means of the modes, how they vary over time and from thread to thread."""
     means = {mode: pl.col(mode).list.mean().cast(pl.Float64) for mode in KEPT_MODES}
     spread = pl.col("user").list.std().cast(pl.Float64)
-    rows = _inside(site.cpu_windows.read(), started, pl.col("user").list.len() * pl.col("step_s"))
-    windows = rows.select(_ROW, "node", "cpu", **means, unrest=spread, peak=pl.col("iowait").list.max().cast(pl.Float64))
+    rows = _inside(site, site.job_starts.read(), started, pl.col("user").list.len() * pl.col("step_s"))
+    peak = pl.col("iowait").list.max().cast(pl.Float64)
+    windows = rows.select(_ROW, "node", "of_threads", **means, unrest=spread, peak=peak).collect()
     figures = {
         **{f"{mode}_mean": pl.col(mode).mean() for mode in KEPT_MODES},
         "user_between_threads": pl.col("user").std(ddof=0),
         "user_over_time": pl.col("unrest").mean(),
         "iowait_peak": pl.col("peak").max(),
-        "threads": pl.struct("node", "cpu").n_unique().cast(pl.Float64),
     }
-    return windows.group_by(_ROW).agg(**{f"{TELEMETRY_PREFIX}{name}": figure for name, figure in figures.items()}).collect()
+    of_nodes = windows.group_by(_ROW, "node").agg(pl.col("of_threads").max())
+    threads = of_nodes.group_by(_ROW).agg(pl.col("of_threads").sum().cast(pl.Float64).alias(f"{TELEMETRY_PREFIX}threads"))
+    summed = windows.group_by(_ROW).agg(**{f"{TELEMETRY_PREFIX}{name}": figure for name, figure in figures.items()})
+    return summed.join(threads, on=_ROW)
 
 
 def _embedding(site: Site, started: pl.DataFrame) -> pl.DataFrame:
     """Where the trace model in use puts the threads, on average, and how unusual it finds them."""
     model, version = trace_version(site)
-    rows = _inside(site.trace_scores.read(model=model, version=version), started, pl.col("window_s"))
+    rows = _inside(site, site.job_start_scores.read(model=model, version=version), started, pl.col("window_s"))
     scored = rows.select(_ROW, *WINDOW_KEY, "score", "flagged", "embedding").collect().unique([_ROW, *WINDOW_KEY])
     sizes = scored["embedding"].list.len().drop_nulls()
     size = int(sizes[0]) if sizes.len() else 0

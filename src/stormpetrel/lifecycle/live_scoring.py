@@ -47,6 +47,7 @@ def take_moment(
     before_cursor
         Called with the scores of windows and of nodes before the cursor is committed: what it commits is there with the cursor.
     """
+    take_job_starts(site, model, moment.starts)
     model = calibrated(site, model)
     fits = moment.windows.with_columns(fits=seen_by(model))["fits"]
     fitting = moment.windows.filter(fits)
@@ -76,3 +77,16 @@ def take_moment(
     flagged = int(scores["flagged"].sum())
     scored = Scored(scores.height if added else 0, flagged, strange.height, int(added > 0), model.promise, model.is_shipped)
     return TakenMoment(model, scored, scores, nodes)
+
+
+def take_job_starts(site: Site, model: TraceModel, starts: pl.DataFrame) -> None:
+    """Keep the first windows of jobs, and score them: no moment of a node is made of them, and no threshold is set by them.
+
+    Killed in between, they are scored with the next model that is taken up, or the next time that windows are scored.
+    """
+    if not starts.height:
+        return
+    site.job_starts.append(starts)
+    fitting = starts.drop("of_threads").filter(seen_by(model))
+    if fitting.height:
+        site.job_start_scores.append(score_frame(model, fitting))

@@ -33,7 +33,7 @@ from stormpetrel.lifecycle.trace_learning import (
     learning_windows,
 )
 from stormpetrel.lifecycle.trace_regions import known_regions, labelled_trouble
-from stormpetrel.lifecycle.window_scoring import WindowScorer
+from stormpetrel.lifecycle.window_scoring import WindowScorer, score_frame
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.trace_coverage import drawn_in_turn
 from stormpetrel.records.traces import MIXED, MIXED_JOB
@@ -430,7 +430,20 @@ def score_new_windows(
             scored, flagged, commits = scored + added, flagged + int(late["flagged"].sum()), commits + (added > 0)
         other += waiting.join(fitting, on=list(WINDOW_KEY), how="anti", nulls_equal=True).height
         done += waiting.height
+    _score_job_starts(site, scorer.model, since)
     return Scored(scored, flagged, other, commits, calibrated(site, scorer.model).promise, model.is_shipped)
+
+
+def _score_job_starts(site: Site, model: TraceModel, since: datetime | None) -> None:
+    """Score the first windows of jobs that this version of the model has not scored, in commits of as many as a chunk."""
+    known = site.job_start_scores.read(since=since, model=model.name, version=model.version).select(WINDOW_KEY)
+    keys = site.job_starts.read(since=since).select(WINDOW_KEY)
+    pending = keys.join(known, on=list(WINDOW_KEY), how="anti", nulls_equal=True).collect()
+    for first, last, waiting in _chunks(pending, CHUNK_WINDOWS):
+        rows = site.job_starts.read(since=first, until=last + timedelta(microseconds=1)).collect()
+        late = rows.join(waiting, on=list(WINDOW_KEY), how="semi", nulls_equal=True, maintain_order="left")
+        if (fitting := late.drop("of_threads").filter(seen_by(model))).height:
+            site.job_start_scores.append(score_frame(model, fitting))
 
 
 def _pending(site: Site, model: TraceModel, since: datetime | None) -> pl.DataFrame:

@@ -18,6 +18,8 @@ from stormpetrel.records.windows import Windows
 KEPT_MODES: Final = MODES[:3]
 WINDOW_KEY: Final = ("cluster", "trace", "node", "cpu", "window_start")
 
+START_THREADS: Final = 8  # of a job on a node, whose first windows are kept: features of a job are means over them
+
 CPU_WINDOW_SCHEMA: Final = pl.Schema(
     {
         "cluster": pl.String(),
@@ -31,6 +33,14 @@ CPU_WINDOW_SCHEMA: Final = pl.Schema(
         "job_type": pl.String(),  # Idle without a job, Mixed where the thread changed hands, "" where nobody said
         **{mode: pl.List(pl.Float32()) for mode in KEPT_MODES},  # one value per step
         "anomalous": pl.Boolean(),  # true: labelled as trouble, whatever job_type is called; null: nobody said so
+    }
+)
+
+# The first windows of a job on some of its threads: they begin with the job, wherever the others do.
+JOB_START_SCHEMA: Final = pl.Schema(
+    {
+        **CPU_WINDOW_SCHEMA,
+        "of_threads": pl.Int32(),  # threads of the job on the node that were seen then, kept or not
     }
 )
 
@@ -108,6 +118,20 @@ def frame_of(windows: Windows, *, cluster: str, split: Split | None = None) -> p
         },
         schema=CPU_WINDOW_SCHEMA,
     )
+
+
+def job_start_frame(windows: Windows, *, cluster: str, split: Split | None = None) -> pl.DataFrame:
+    """First windows of jobs as a frame of JOB_START_SCHEMA, of START_THREADS threads of each job and node at most.
+
+    The first thread of them and others as far apart as they can be: threads of a job that works in groups are from all of them.
+    """
+    of_job = ["trace", "node", "job_id"]
+    rows = frame_of(windows, cluster=cluster, split=split).filter(pl.col("job_id").is_not_null())
+    place = (pl.col("cpu").rank("dense").over(of_job) - 1).cast(pl.Int64)
+    threads = pl.col("cpu").n_unique().over(of_job).cast(pl.Int64)
+    chosen = (place * START_THREADS) // threads > ((place - 1) * START_THREADS) // threads
+    kept = rows.with_columns(of_threads=threads.cast(pl.Int32), _chosen=(threads <= START_THREADS) | chosen)
+    return kept.filter("_chosen").select(list(JOB_START_SCHEMA))
 
 
 def windows_of(frame: pl.DataFrame) -> Windows:

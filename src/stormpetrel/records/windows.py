@@ -6,6 +6,8 @@ side by side. A window with a gap is left out and counted; nothing is invented t
 Trace -> short_job_windows -> Windows of each length: a job that contains none of the common windows would only be seen in windows
 that it shares with others ("Mixed"). It gets one window of its own on each of its threads: its last steps, if it ran for a whole
 window, else all of it, which is shorter than the others.
+
+Trace -> job_start_windows -> Windows of the first seconds of each job on each of its threads, wherever the others lie.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ WINDOW_STEPS: Final = 100  # the paper's window: 100 s at 1 Hz
 TOO_SHORT: Final = "too short"  # why threads are left out of a trace that is shorter than a window
 BRIDGE_STEPS: Final = 3  # a missed scrape or two is bridged by a straight line, and counted
 FEWEST_SHARE: Final = 0.1  # of a window: a job that was seen for less is not cut
+
+START_S: Final = 100.0  # of a job, that its first windows cover
 
 Whole = npt.NDArray[np.intp]
 
@@ -258,6 +262,39 @@ def short_job_windows(
     filled, _ = bridge(trace.rates, bridge_steps)
     kept = np.minimum(runs.end - runs.first, steps)
     return [_windows(trace, filled, runs.take(kept == size), int(size)) for size in np.unique(kept)]
+
+
+def start_steps(steps: int, step_s: float) -> tuple[int, int]:
+    """The length in steps of the windows that a job begins with, and how many there are, where others have `steps`.
+
+    Together they cover at most the first START_S seconds: a job is seen some seconds after its start, and what it did in its
+    first two minutes is to be known when these are over.
+
+    >>> start_steps(100, 1.0), start_steps(30, 1.0), start_steps(300, 1.0)
+    ((100, 1), (30, 3), (100, 1))
+    """
+    most = max(2, int(START_S / step_s))
+    return min(steps, most), max(1, most // steps)
+
+
+def job_start_windows(
+    trace: Trace, *, steps: int, count: int = 1, origin: int = 0, until: int | None = None, bridge_steps: int = BRIDGE_STEPS
+) -> Windows:
+    """The first `count` windows of `steps` steps of each job on each of its threads, side by side from its first step there.
+
+    With `until`, the trace is a piece of a longer one: only windows that end behind the step `origin` and at `until` at the
+    latest are cut, so that each is cut in one piece only; `count` windows before `origin` must be in it.
+    """
+    runs = _runs(trace.job)
+    filled, _ = bridge(trace.rates, bridge_steps)
+    parts = []
+    for number in range(1, count + 1):
+        end = runs.first + number * steps
+        wanted = (runs.job >= 0) & (end <= runs.end)
+        if until is not None:
+            wanted &= (runs.first > 0) & (end > origin) & (end <= until)
+        parts.append(_windows(trace, filled, replace(runs, end=end).take(wanted), steps))
+    return join_windows(parts)
 
 
 def without_short_jobs(windows: Windows, short: list[Windows]) -> Windows:

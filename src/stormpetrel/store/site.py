@@ -45,6 +45,8 @@ from stormpetrel.store.tokens import TokenStore
 from stormpetrel.store.traces import (
     CpuWindowStore,
     EventScoreStore,
+    JobStartScoreStore,
+    JobStartStore,
     NodeMetricStore,
     NodeScoreStore,
     TraceCoverageStore,
@@ -72,6 +74,8 @@ class Site:
         self.shadow_scores = ShadowScoreStore(folder / "tables", state.writer_lock)
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
+        self.job_starts = JobStartStore(folder / "tables", state.writer_lock)
+        self.job_start_scores = JobStartScoreStore(folder / "tables", state.writer_lock)
         self.trace_regions = TraceRegionStore(folder / "tables", state.writer_lock)
         self.trace_coverage = TraceCoverageStore(folder / "tables", state.writer_lock)
         self.node_metrics = NodeMetricStore(folder / "tables", state.writer_lock)
@@ -113,7 +117,8 @@ class Site:
         of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table, self.forgotten.table)
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table, self.shadow_scores.table)
-        of_traces = (self.cpu_windows.table, self.trace_scores.table, self.trace_regions.table)
+        of_starts = (self.job_starts.table, self.job_start_scores.table)
+        of_traces = (self.cpu_windows.table, self.trace_scores.table, *of_starts, self.trace_regions.table)
         of_nodes = (self.node_metrics.table, self.node_scores.table, self.trace_coverage.table)
         return *of_jobs, *of_traces, *of_nodes, *of_events, *scores, self.incident_history.table
 
@@ -247,6 +252,8 @@ def _create_tables(site: Site) -> None:
     site.shadow_scores.create()
     site.cpu_windows.create()
     site.trace_scores.create()
+    site.job_starts.create()
+    site.job_start_scores.create()
     site.trace_regions.create()
     site.node_metrics.create()
     site.node_scores.create()

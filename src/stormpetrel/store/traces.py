@@ -21,6 +21,7 @@ from stormpetrel.records.times import month_of
 from stormpetrel.records.trace_coverage import TRACE_COVERAGE_SCHEMA
 from stormpetrel.records.window_frames import (
     CPU_WINDOW_SCHEMA,
+    JOB_START_SCHEMA,
     NODE_KEY,
     NODE_METRIC_SCHEMA,
     NODE_METRICS,
@@ -37,6 +38,21 @@ CPU_WINDOWS: Final = TableSpec(
     ranges=("window_start", "cpu"),
     distinct=("user", "system", "iowait"),
     group_rows=8192,  # a day of a node with 128 threads is 110,592 windows of 1.2 kB
+)
+JOB_STARTS: Final = TableSpec(
+    "job_starts",
+    pl.Schema({**JOB_START_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("window_start", "job_id"),
+    distinct=("user", "system", "iowait"),
+    group_rows=8192,
+)
+JOB_START_SCORES: Final = TableSpec(
+    "job_start_scores",
+    pl.Schema({**TRACE_SCORE_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("window_start", "model_version"),
+    distinct=("score", "x", "y", "bad_io_distance", "embedding"),
 )
 _MEASURED: Final = [name for name in CPU_WINDOW_SCHEMA if name not in WINDOW_KEY]
 EVENT_SCORES: Final = TableSpec(
@@ -123,6 +139,23 @@ class CpuWindowStore(TableStore):
         return near.select(list(CPU_WINDOW_SCHEMA)).collect().join(met, on=WINDOW_KEY, how="semi")
 
 
+class JobStartStore(TableStore):
+    """Reads and writes the first windows of jobs."""
+
+    spec = JOB_STARTS
+
+    def read(self, *, since: datetime | None = None, until: datetime | None = None) -> pl.LazyFrame:
+        """The windows that begin in a span of time, as a frame of JOB_START_SCHEMA."""
+        return self.table.between("window_start", since, until).select(list(JOB_START_SCHEMA))
+
+    def append(self, windows: pl.DataFrame) -> int:
+        """Add what is not there yet, in one commit; how many rows."""
+        if not windows.height:
+            return 0
+        with self._writer_lock():
+            return self.table.append_new(windows, key=WINDOW_KEY, column="window_start")
+
+
 class ScoreStore(TableStore):
     """Reads and writes the scores of one family; a subclass names the table, its key and its time."""
 
@@ -180,6 +213,14 @@ class TraceScoreStore(ScoreStore):
             rows = self.table.between(self.time, start, start + timedelta(microseconds=1))
             sampled = rows.filter(pl.col("stands_for") > 1).select(version).unique().collect()
             return self.table.append_new(scores.join(sampled, on=version, how="anti"), key=self.key, column=self.time)
+
+
+class JobStartScoreStore(ScoreStore):
+    """The scores of the first windows of jobs."""
+
+    spec = JOB_START_SCORES
+    key = (*WINDOW_KEY, "model", "model_version")
+    time = "window_start"
 
 
 class TraceRegionStore(TableStore):

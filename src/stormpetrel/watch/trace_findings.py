@@ -35,7 +35,7 @@ from stormpetrel.alarms.trace_rules import (
 )
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.live_windows import LiveMoment, LiveWindows
-from stormpetrel.lifecycle.live_scoring import take_moment
+from stormpetrel.lifecycle.live_scoring import take_job_starts, take_moment
 from stormpetrel.lifecycle.odd_nodes import JudgedMoment, LiveDetector, LiveMetrics
 from stormpetrel.lifecycle.trace_models import FAMILY as MODELS
 from stormpetrel.lifecycle.trace_models import Scored, TraceModel, load_trace_model, score_new_windows, with_regions
@@ -136,6 +136,7 @@ class TraceFindings:
             for moment in self._live.moments(now):
                 self._take(moment)
                 read += moment.report.read
+            take_job_starts(self._site, self._current_model(), self._live.job_starts())
         return read
 
     def _take(self, moment: LiveMoment) -> None:

@@ -97,6 +97,7 @@ class TraceIngest(Answer):
     last: IsoTime | None
     seconds: float
     short_jobs: int
+    job_starts: int
     gaps: list[TraceGap] = Field(description="at most twenty, the longest first")
     seen: dict[str, int]
     notes: list[str]

@@ -18,7 +18,7 @@ import numpy as np
 
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.traces import LIVE, Indices, Rates, Trace, TraceJob
-from stormpetrel.sources.prometheus.cpu_shares import SAMPLE_TIME, Grid, is_cpu, thread_jobs
+from stormpetrel.sources.prometheus.cpu_shares import DISTINGUISHED, SAMPLE_TIME, Grid, is_cpu, thread_jobs
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces, node_batches
 from stormpetrel.sources.prometheus.exporters import TAIL_STEPS, Exporter, JobSeries, table_of, target_of
 from stormpetrel.sources.prometheus.matrix import SampleBlock
@@ -128,6 +128,40 @@ class LiveTraces:
             yield self._cut()
             self._go_on()
 
+    @property
+    def reading(self) -> PrometheusTraces:
+        """The connection that is read through."""
+        return self._reading
+
+    def so_far(self) -> list[Trace]:
+        """What is known of the window that fills, with `before` steps before it: of nodes on which a job has begun in that time.
+
+        Steps that may still change are not in it; a node of which less is known than of others has gaps at the end.
+        """
+        reading, step_s = self._reading, self._reading.step_s
+        begin = round(self.end_s / step_s) - reading.steps
+        first = begin - self._before
+        chosen = {
+            node: one
+            for node in sorted(self._exporters)
+            if self._has_new_job(node, first * step_s) and (one := self._usable(node, begin * step_s)) is not None
+        }
+        done = max((one.done for one in chosen.values()), default=begin)
+        if done <= begin:
+            return []
+        names, grid = list(chosen), Grid(first * step_s, step_s, done - first)
+        return [
+            self._trace({name: chosen[name] for name in names[at : at + _NODES_AT_ONCE]}, grid, first, None)
+            for at in range(0, len(names), _NODES_AT_ONCE)
+        ]
+
+    def _has_new_job(self, node: str, since_s: float) -> bool:
+        """Whether some series of a job on a node begins after a moment: until then nothing was told of that job there."""
+        if node not in self._companions_of:
+            return False
+        series = self._companions_of[node].series()
+        return any(one.time_s[0] > since_s for one in series if one.labels.get("__name__") not in (SAMPLE_TIME, DISTINGUISHED))
+
     def settled(self) -> Moment:
         """The window that fills, as it can be seen once everything has settled: for one that was over long ago."""
         return next(self.moments(self.end_s + self._settle_s))
@@ -151,7 +185,8 @@ class LiveTraces:
             samples = sum(sum(labels.values()) for labels in nodes.values())
             self._choice.begin(self._window, round(samples * reading.step_s / (end_s - start_s) / _MODES))
             self._nodes = nodes if self._only is None else {node: nodes[node] for node in nodes if node in self._only}
-            self._nodes_read_to = max(self.end_s, end_s)
+            is_before = end_s <= self.end_s - reading.window_s  # who is there in the window itself is not known by then
+            self._nodes_read_to = end_s if is_before else max(self.end_s, end_s)
         chosen = [node for node in self._nodes if self._choice.includes(node, self._window)]
         stayed = {node for node in chosen if self._choice.includes(node, self._window - 1)}
         for batch in self._batches([node for node in chosen if node in stayed], self._read_to, end_s):
@@ -280,13 +315,15 @@ class LiveTraces:
             return None
         return there[best]
 
-    def _trace(self, chosen: dict[str, Exporter], grid: Grid, first: int, last: int) -> Trace:
+    def _trace(self, chosen: dict[str, Exporter], grid: Grid, first: int, last: int | None) -> Trace:
+        """The steps of some nodes from one on; up to `last` with what there is, where nothing is waited for any longer."""
         number_of: dict[str, int] = {}
         threads: list[tuple[str, int]] = []
         rates: list[Rates] = []
         job: list[Indices] = []
         for node, one in chosen.items():
-            one.finish(last)
+            if last is not None:
+                one.finish(last)
             cpus = one.cpus()
             companions = self._companions_of[node].series() if node in self._companions_of else []
             threads += [(node, cpu) for cpu in cpus]

@@ -196,8 +196,8 @@ def _forget_predictions(table: Table, keys: pl.DataFrame) -> None:
             table.vacuum(keep_hours=0)
 
 
-def _telemetry(site: Site) -> tuple[Table, Table]:
-    return site.cpu_windows.table, site.trace_scores.table
+def _telemetry(site: Site) -> tuple[Table, ...]:
+    return site.cpu_windows.table, site.trace_scores.table, site.job_starts.table, site.job_start_scores.table
 
 
 def _of_nodes(site: Site) -> tuple[Table, Table]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from platform import python_version
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,27 +26,28 @@ from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.arrays import Floats
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.detector.calibration import Calibration, calibrations_of_kinds, rows_of_kind
+from stormpetrel.traces.detector.contrast import Contrast, contrast_features, disturbances, learnt_contrast
 from stormpetrel.traces.detector.day import HOURS, covers_days, hours_on_days
 from stormpetrel.traces.detector.embedding import EmbeddingRarity
 from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty, short_blocks, time_blocks
 from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
+from stormpetrel.traces.detector.observation import Expectation, Groups, Level, Observation, Surprise, node_features
 from stormpetrel.traces.detector.recent import RecentNodes, running_units, unit_of
 from stormpetrel.traces.detector.reconstruction import Reconstruction
 from stormpetrel.traces.detector.shared import SharedSurprise
-from stormpetrel.traces.detector.statistics import movement, over_threads, thread_statistics, top_mean
+from stormpetrel.traces.detector.statistics import movement, thread_statistics, top_mean
 from stormpetrel.traces.detector.thread_level import ThreadLevel
 
-Groups = npt.NDArray[np.intp]
-Level = Literal["thread", "job", "node"]
 Encoder = Callable[[Windows], npt.NDArray[np.float32]]  # embeddings (windows, embedding)
 
 LEVELS: Final[tuple[Level, ...]] = ("thread", "job", "node")
 KIND: Final = "traces-detector"
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 ARRAYS: Final = "detector.safetensors"
 _TOP_SHARE: Final = 0.25  # of a node's threads, the oddest: few are enough to make a node odd
 _TOP_WEIGHT: Final = 0.5  # of the oddest threads beside the node's own features
+_CONTRAST_WEIGHT: Final = 1.0  # of what trees have learnt to tell from calm, beside both
 _NEW_WEIGHT: Final = 0.1  # of what no calm window has shown, for each unit of its tail beyond the border
 _SEEN_FOR: Final = (1, 3, 6, LOOK_BACK)  # windows of past: what has been seen for longer is known better, and ranked apart
 _KINDS: Final = len(_SEEN_FOR) + 1
@@ -63,6 +64,7 @@ class DetectorSettings:
     embedding: bool = True  # how rare the encoder's embedding is, where there is an encoder
     hour: bool = True  # what is usual at this time of day, where calm windows cover it on two days
     peers: bool = True  # the other nodes of a job, where calm ones move together
+    contrast: bool = True  # trees that tell calm node windows from disturbed ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,51 +75,6 @@ class Levels:
     node: NodeLevel
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Observation:
-    """Windows with their statistics, who stands beside whom, and what the past lets expect of each."""
-
-    windows: Windows
-    layout: Layout
-    statistics: Floats  # (windows, statistics)
-    movement: Floats  # (node groups, movement)
-
-    def of_nodes(self, some: npt.NDArray[np.intp]) -> tuple[Observation, npt.NDArray[np.intp]]:
-        """Some node groups alone, and the rows of their windows."""
-        layout, rows = self.layout.of_nodes(some)
-        return Observation(self.windows.take(rows), layout, self.statistics[rows], self.movement[some]), rows
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Expectation:
-    """What the past of threads and nodes lets expect: the same whatever a window itself shows."""
-
-    thread_past: Floats  # (windows, statistics)
-    thread_own: Floats  # (windows,) surprise before
-    node_expected: Floats  # (groups, columns)
-    node_spread: Floats  # (groups, columns)
-    node_own: Floats  # (groups,) surprise before
-    node_unit: Floats  # (groups, 2, 2) median and spread of surprises of late: of node features, of the oddest threads
-    node_shared: Floats  # (groups,) surprise of the other nodes of the moment, as far as it is expected of this one
-
-    def take(self, rows: npt.NDArray[np.intp], some: npt.NDArray[np.intp]) -> Expectation:
-        """What is expected of some windows and node groups."""
-        of_nodes = (self.node_expected, self.node_spread, self.node_own, self.node_unit, self.node_shared)
-        return Expectation(self.thread_past[rows], self.thread_own[rows], *(values[some] for values in of_nodes))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Surprise:
-    """How odd windows, jobs and nodes are; not calibrated yet. `job` and `node` are by the numbers of the layout."""
-
-    thread: Floats
-    job: Floats
-    node: Floats
-    node_features: Floats  # (groups,) of the node level alone
-    node_top: Floats  # (groups,) of the oddest threads alone
-    seen_for: dict[Level, Groups]  # how long each has been seen, as _SEEN_FOR counts
-
-
 class TraceDetector:
     """Learns what is calm on a site, and says how rare windows are there."""
 
@@ -126,7 +83,9 @@ class TraceDetector:
     embedding_: EmbeddingRarity | None  # None where there was no encoder in training
     novelty_: Calibration  # of node windows: how much of what was never seen calm ones show
     shared_: SharedSurprise
-    units_: Floats  # (known for, 2, 2) median and spread of node features and of the oddest threads, among calm windows
+    contrast_: Contrast  # of node windows
+    _block: Groups | None  # of time, of each window that it learns from
+    units_: Floats  # (known for, 3, 2) median and spread of node features, oddest threads and contrast, among calm windows
     calibrations_: dict[Level, tuple[Calibration, ...]]  # by how long a thread, job or node has been seen
     data_: dict[str, Any]
     versions_: dict[str, Any]
@@ -154,21 +113,25 @@ class TraceDetector:
         )
         thread = ThreadLevel.fit(seen.statistics, layout, layout.counted, self.settings.seed, by_hour=by_hour)
         past = thread.past(thread.away(seen.statistics, layout), layout)
-        node = NodeLevel.fit(_node_features(thread, seen, past), layout, np.ones(layout.nodes, dtype=bool), **how)
+        node = NodeLevel.fit(node_features(thread, seen, past), layout, np.ones(layout.nodes, dtype=bool), **how)
+        changed = disturbances(seen, self._changed_in_training, self.settings.seed) if self.settings.contrast else []
+        seed = self.settings.seed
         calm = keep_aside(
             seen.statistics,
             layout,
-            lambda level, before: _node_features(level, seen, before),
+            lambda level, before: node_features(level, seen, before),
+            lambda level, nodes, before, learn: learnt_contrast(level, nodes, seen, before, changed, learn, seed)[1],
             windows.window_s,
             self.settings.seed,
             _TOP_SHARE,
             **how,
         )
         self.levels_ = Levels(replace(thread, usual=calm.thread_usual), replace(node, usual=calm.node_usual))
+        self.contrast_, _ = learnt_contrast(thread, node, seen, past, changed, np.ones(layout.nodes, dtype=bool), seed)
         seen_for = _seen_for(layout)
         self.units_ = _units(calm, seen_for["node"])
         self.novelty_ = Calibration.fit(calm.node_new)
-        of_nodes = _together(calm.node_features, calm.node_top, self.units_[seen_for["node"]])
+        of_nodes = _together(calm.node_features, calm.node_top, calm.node_contrast, self.units_[seen_for["node"]])
         self.shared_ = SharedSurprise.fit(of_nodes, layout)
         of_calm: dict[Level, Floats] = {
             "thread": calm.thread,
@@ -210,18 +173,19 @@ class TraceDetector:
         now = self.recent(seen, plain)
         known = now.and_then(RecentNodes.none()) if recent is None else recent
         unit = running_units(self.units_, now, known)
-        shared = self.shared_.expected(_together(now.surprise[:, 0], now.surprise[:, 1], unit), seen.layout)
+        features, top, contrast = now.surprise.T
+        shared = self.shared_.expected(_together(features, top, contrast, unit), seen.layout)
         return replace(plain, node_unit=unit, node_shared=shared)
 
     def surprise(self, seen: Observation, expected: Expectation) -> Surprise:
         """How odd windows are beside what was expected; the windows may be changed ones."""
         levels, layout = self._fitted(), seen.layout
-        thread, features, top = _surprise(levels, seen, expected)
+        thread, features, top, contrast = _surprise(levels, self.contrast_, seen, expected)
         seen_for = _seen_for(layout)
         job = top_mean(thread, layout.work, len(layout.work_job), _TOP_SHARE)
         new = self._new(node_novelty(levels.thread.novelty(seen.statistics), layout))
-        node = _together(features, top, expected.node_unit) - expected.node_shared + new
-        return Surprise(thread, job, node, features, top, seen_for)
+        node = _together(features, top, contrast, expected.node_unit) - expected.node_shared + new
+        return Surprise(thread, job, node, features, top, contrast, seen_for)
 
     @property
     def calm_nodes(self) -> int:
@@ -232,7 +196,7 @@ class TraceDetector:
     def node_residuals(self, seen: Observation, expected: Expectation) -> Floats:
         """What is left of the features of each node group, in units of its own spread: (groups, columns)."""
         levels = self._fitted()
-        features = _node_features(levels.thread, seen, expected.thread_past)
+        features = node_features(levels.thread, seen, expected.thread_past)
         return levels.node.left(features, expected.node_expected) / expected.node_spread
 
     def score(self, windows: Windows, level: Level = "thread") -> Floats:
@@ -282,6 +246,7 @@ class TraceDetector:
             **self.reconstruction_.arrays("reconstruction"),
             **self.novelty_.arrays("novelty"),
             **self.shared_.arrays(),
+            **self.contrast_.arrays(),
             **({} if self.embedding_ is None else self.embedding_.arrays("embedding")),
             "units": self.units_,
         }
@@ -326,6 +291,7 @@ class TraceDetector:
             model.embedding_ = None if types is None else EmbeddingRarity.of_arrays("embedding", arrays, types)
             model.novelty_ = Calibration.of_arrays("novelty", arrays)
             model.shared_, model.units_ = SharedSurprise.of_arrays(arrays), arrays["units"]
+            model.contrast_ = Contrast.of_arrays(arrays)
             model.calibrations_ = {
                 level: tuple(Calibration.of_arrays(f"calibration.{level}.{number}", arrays) for number in range(_KINDS))
                 for level in LEVELS
@@ -348,7 +314,7 @@ class TraceDetector:
 
     def _learnt_statistics(self, windows: Windows, layout: Layout) -> Floats:
         """The statistics of the windows that it learns from: their neighbours are those of other blocks of time."""
-        self.embedding_ = None
+        self.embedding_, self._block = None, None
         statistics = self._statistics(windows, layout)
         if self.encoder is None or not self.settings.embedding:
             return statistics
@@ -359,8 +325,18 @@ class TraceDetector:
             block = short_blocks(layout.start_s)
         if len(np.unique(block)) < 2:  # a single moment: there is no other time to find neighbours in
             return np.concatenate([statistics, self.embedding_.log_distance(embeddings, layout.job_type)[:, None]], axis=1)
+        self._block = block
         rarity = self.embedding_.log_distance_across(embeddings, layout.job_type, block)
         return np.concatenate([statistics, rarity[:, None]], axis=1)
+
+    def _changed_in_training(self, seen: Observation, rates: npt.NDArray[np.float32], rows: Groups) -> Observation:
+        """Some of the windows that it learns from with other rates in them; their neighbours are of other blocks, too."""
+        changed = self.changed(seen, rates)
+        if self.embedding_ is None or self._block is None:
+            return changed
+        embeddings = self._embedded(changed.windows)
+        rarity = self.embedding_.log_distance_across(embeddings, seen.layout.job_type, self._block, rows)
+        return replace(changed, statistics=np.concatenate([changed.statistics[:, :-1], rarity[:, None]], axis=1))
 
     def _embedded(self, windows: Windows) -> npt.NDArray[np.float32]:
         if self.encoder is None:
@@ -375,6 +351,7 @@ class TraceDetector:
         hours = hours_on_days(layout.start_s[layout.counted])
         return {
             "embedding": {"active": self.embedding_ is not None},
+            "contrast": {"active": self.contrast_.trees is not None},
             "hour": {"active": node.habit is not None, "hours_on_two_days": hours, "hours_needed": HOURS},
             "peers": {
                 "active": bool(node.peer.any()),
@@ -385,21 +362,17 @@ class TraceDetector:
 
     def recent(self, seen: Observation, expected: Expectation) -> RecentNodes:
         """What node windows add to what is known of late."""
-        _, features, top = _surprise(self._fitted(), seen, expected)
-        return RecentNodes(seen.layout.node_start_s, _seen_for(seen.layout)["node"], np.stack([features, top], axis=1))
+        _, *of_nodes = _surprise(self._fitted(), self.contrast_, seen, expected)
+        return RecentNodes(seen.layout.node_start_s, _seen_for(seen.layout)["node"], np.stack(of_nodes, axis=1))
 
 
-def _together(node_features: Floats, node_top: Floats, unit: Floats) -> Floats:
-    """Node features and oddest threads, added, in units of the calm spread of nodes that have been seen for as long."""
-    both = np.stack([node_features, np.where(np.isnan(node_features), np.nan, np.nan_to_num(node_top))], axis=1)
-    features, top = ((both - unit[:, :, 0]) / unit[:, :, 1]).T
-    return np.asarray((features + _TOP_WEIGHT * top) / (1 + _TOP_WEIGHT))
-
-
-def _node_features(thread: ThreadLevel, seen: Observation, past: Floats) -> Floats:
-    """What the node level looks at: how its threads have changed, over its threads, and how their mean moves."""
-    changed = thread.changed(thread.away(seen.statistics, seen.layout), past, seen.layout)
-    return np.concatenate([over_threads(changed, seen.layout.node, seen.layout.nodes), seen.movement], axis=1)
+def _together(node_features: Floats, node_top: Floats, node_contrast: Floats, unit: Floats) -> Floats:
+    """Node features, oddest threads and contrast, added, in units of the calm spread of nodes that have been seen for as long."""
+    gone = np.isnan(node_features)
+    others = (np.where(gone, np.nan, np.nan_to_num(values)) for values in (node_top, node_contrast))
+    features, top, contrast = ((np.stack([node_features, *others], axis=1) - unit[:, :, 0]) / unit[:, :, 1]).T
+    distance = (features + _TOP_WEIGHT * top) / (1 + _TOP_WEIGHT)
+    return np.asarray((distance + _CONTRAST_WEIGHT * contrast) / (1 + _CONTRAST_WEIGHT))
 
 
 def _node_view(node: NodeLevel, features: Floats, layout: Layout) -> tuple[Floats, Floats]:
@@ -414,23 +387,24 @@ def _expectation(levels: Levels, seen: Observation) -> Expectation:
     away = thread.away(seen.statistics, layout)
     past = thread.past(away, layout)
     own = thread.own_surprise(thread.surprise(thread.left(away, past, layout), layout), layout)
-    features = _node_features(thread, seen, past)
+    features = node_features(thread, seen, past)
     expected = node.expected(features, layout)
     spread = node.spread(node.left(features, expected), layout)
     unit = np.empty((layout.nodes, 0, 2))  # of late, as what is shared: known when the surprises of all windows are
     return Expectation(past, own, expected, spread, _node_view(node, features, layout)[1], unit, np.zeros(layout.nodes))
 
 
-def _surprise(levels: Levels, seen: Observation, expected: Expectation) -> tuple[Floats, Floats, Floats]:
-    """The surprise of threads, of node features, and of the oddest threads of each node."""
+def _surprise(levels: Levels, trees: Contrast, seen: Observation, expected: Expectation) -> tuple[Floats, Floats, Floats, Floats]:
+    """The surprise of threads, of node features, of the oddest threads of each node, and the contrast of each node."""
     layout, thread, node = seen.layout, levels.thread, levels.node
     away = thread.away(seen.statistics, layout)
     of_thread = thread.surprise(thread.left(away, expected.thread_past, layout), layout) - expected.thread_own
-    features = _node_features(thread, seen, expected.thread_past)
-    scaled = node.left(features, expected.node_expected) / expected.node_spread
-    of_node = node.surprise(scaled, layout.node_past) - expected.node_own
+    features = node_features(thread, seen, expected.thread_past)
+    left = node.left(features, expected.node_expected)
+    of_node = node.surprise(left / expected.node_spread, layout.node_past) - expected.node_own
     top = top_mean(of_thread, layout.node, layout.nodes, _TOP_SHARE)
-    return of_thread, np.where(np.isnan(top), np.nan, of_node), top
+    contrast = trees.margin(contrast_features(node, left, expected.node_spread, layout))
+    return of_thread, np.where(np.isnan(top), np.nan, of_node), top, contrast
 
 
 def _seen_for(layout: Layout) -> dict[Level, Groups]:
@@ -444,8 +418,8 @@ def _seen_for(layout: Layout) -> dict[Level, Groups]:
 
 
 def _units(calm: KeptAside, seen_for: Groups) -> Floats:
-    """Median and spread of node features and oddest threads, (seen for, 2, 2)."""
-    parts = (calm.node_features, calm.node_top)
+    """Median and spread of node features, oddest threads and contrast, (seen for, 3, 2)."""
+    parts = (calm.node_features, calm.node_top, calm.node_contrast)
     return np.array([[unit_of(rows_of_kind(values, seen_for, number)) for values in parts] for number in range(_KINDS)])
 
 
@@ -456,6 +430,7 @@ def _settings(record: Mapping[str, Any]) -> DetectorSettings:
         embedding=bool(record["embedding"]),
         hour=bool(record["hour"]),
         peers=bool(record["peers"]),
+        contrast=bool(record["contrast"]),
     )
 
 

@@ -59,14 +59,16 @@ class EmbeddingRarity:
         """The logarithm of the distance of each window to its neighbours, (windows,)."""
         return self._log_distance(embeddings, job_type, None)
 
-    def log_distance_across(self, embeddings: Embeddings, job_type: Types, block: Numbers) -> Floats:
+    def log_distance_across(self, embeddings: Embeddings, job_type: Types, block: Numbers, rows: Numbers | None = None) -> Floats:
         """The same for the windows that it was learnt from, beside references of other blocks of time only.
 
-        A calm window would find itself, its job and its hour among the references, and the next campaign's will not.
+        A calm window would find itself, its job and its hour among the references, and the next campaign's will not. `block`
+        is of all windows that it was learnt from; the embeddings are those of some of them, where `rows` says which.
         """
-        return self._log_distance(embeddings, job_type, block)
+        own = block if rows is None else block[rows]
+        return self._log_distance(embeddings, job_type, (own, block[self.row]))
 
-    def _log_distance(self, embeddings: Embeddings, job_type: Types, block: Numbers | None) -> Floats:
+    def _log_distance(self, embeddings: Embeddings, job_type: Types, blocks: tuple[Numbers, Numbers] | None) -> Floats:
         distance = np.full(len(embeddings), np.inf)
         everything = len(self.types)
         for number in range(everything + 1):
@@ -75,8 +77,8 @@ class EmbeddingRarity:
             for at in range(0, len(rows), _AT_ONCE):
                 some = rows[at : at + _AT_ONCE]
                 squares = _squares((embeddings[some].astype(np.float64) - self.mean) / self.spread, self.references[near])
-                if block is not None:
-                    squares[block[some][:, None] == block[self.row[near]][None, :]] = np.inf
+                if blocks is not None:
+                    squares[blocks[0][some][:, None] == blocks[1][near][None, :]] = np.inf
                 distance[some] = np.sqrt(_nearest(squares))
         usual = distance[np.isfinite(distance)]
         filled = np.where(np.isfinite(distance), distance, np.median(usual) if usual.size else 1.0)

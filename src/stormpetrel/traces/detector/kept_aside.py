@@ -24,6 +24,8 @@ from stormpetrel.traces.detector.thread_level import ThreadLevel
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.intp]
 Features = Callable[[ThreadLevel, Floats], Floats]  # of nodes, by a thread level and the past of threads
+# The margins of all node groups by trees that learn from some of them, by levels and the past of threads.
+Margins = Callable[[ThreadLevel, NodeLevel, Floats, Mask], Floats]
 
 _MOMENTS: Final = 3 * LOOK_BACK  # of a block at least: a third of them has a past in the block before
 _SHORT_MOMENTS: Final = LOOK_BACK  # where that makes one block only: no past reaches farther than into the block before
@@ -40,6 +42,7 @@ class KeptAside:
     thread: Floats  # (windows,)
     node_features: Floats  # (node groups,)
     node_top: Floats  # (node groups,) of the oddest threads
+    node_contrast: Floats  # (node groups,) of trees that learnt from the other blocks
     node_new: Floats  # (node groups,) of the threads that show most of what no other block has shown
     thread_usual: Floats  # (2,) mean log distance with and without a past
     node_usual: Floats  # (2,)
@@ -49,6 +52,7 @@ def keep_aside(
     statistics: Floats,
     layout: Layout,
     features: Features,
+    margins: Margins,
     window_s: float,
     seed: int,
     top_share: float,
@@ -64,6 +68,8 @@ def keep_aside(
         Of each window, (windows, statistics).
     features
         What the node level looks at, by the thread level of a block.
+    margins
+        What trees say of node groups that learnt from the groups named.
     top_share
         Of a node's threads, the oddest.
     by_hour, with_peers
@@ -78,6 +84,7 @@ def keep_aside(
         is_apart = False
     of_thread = np.where(layout.node >= 0, block[np.maximum(layout.node, 0)], -1)
     thread, novelty, node = np.full(len(layout.node), np.nan), np.zeros(len(layout.node)), np.full(layout.nodes, np.nan)
+    contrast = np.full(layout.nodes, np.nan)
     for kept in np.unique(block):
         unseen = list(left_out[int(kept)])
         learn = layout.counted & ~np.isin(of_thread, unseen)
@@ -88,7 +95,9 @@ def keep_aside(
         novelty[of_thread == kept] = level.novelty(statistics[of_thread == kept])
         seen = features(level, past)
         others = ~np.isin(block, unseen)
-        nodes = NodeLevel.fit(seen, layout, others if others.any() else ~others, by_hour=by_hour, with_peers=with_peers)
+        others = others if others.any() else ~others
+        nodes = NodeLevel.fit(seen, layout, others, by_hour=by_hour, with_peers=with_peers)
+        contrast[block == kept] = margins(level, nodes, past, others)[block == kept]
         left = nodes.left(seen, nodes.expected(seen, layout))
         node[block == kept] = nodes.distance.log_distance(left / nodes.spread(left, layout))[block == kept]
     apart = _not_learnt(layout.thread_past, of_thread, left_out) if is_apart else np.ones(len(thread), dtype=bool)
@@ -99,8 +108,8 @@ def keep_aside(
     top = top_mean(np.nan_to_num(surprise), layout.node, layout.nodes, top_share)
     new = node_novelty(novelty, layout)
     empty = np.isnan(top) | ~whole
-    of_node, top, new = (np.where(empty, np.nan, values) for values in (of_node, top, new))
-    return KeptAside(np.where(threads, surprise, np.nan), of_node, top, new, usual, node_usual)
+    of_node, top, contrast, new = (np.where(empty, np.nan, values) for values in (of_node, top, contrast, new))
+    return KeptAside(np.where(threads, surprise, np.nan), of_node, top, contrast, new, usual, node_usual)
 
 
 def node_novelty(novelty: Floats, layout: Layout) -> Floats:

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.records.traces import IOWAIT, MODES, OTHER, SYSTEM, USER
-from stormpetrel.traces.detector.detector import Expectation, Observation, Surprise, TraceDetector
+from stormpetrel.traces.detector.detector import TraceDetector
+from stormpetrel.traces.detector.observation import Expectation, Observation, Surprise
 from stormpetrel.traces.detector.statistics import THREAD_COLUMNS
 
 Floats = npt.NDArray[np.float64]

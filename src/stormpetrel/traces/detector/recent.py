@@ -1,6 +1,6 @@
 """Recent calm: what is usual for node windows now, out of the site's own newest ones; nothing later than a window counts for it.
 
-units of training, RecentNodes -> running_units -> (groups, 2, 2). Campaigns differ in how calm they are: a node surprises in
+units of training, RecentNodes -> running_units -> (groups, 3, 2). Campaigns differ in how calm they are: a node surprises in
 units of what nodes that were seen for as long have surprised by in the last hours, beside what was usual in training, which
 counts for as much as a hundred windows.
 """
@@ -30,12 +30,12 @@ class RecentNodes:
 
     start_s: Floats
     seen_for: Numbers
-    surprise: Floats  # (windows, 2) of node features and of the oddest threads
+    surprise: Floats  # (windows, 3) of node features, of the oddest threads, of the contrast
 
     @classmethod
     def none(cls) -> Self:
         """Nothing yet."""
-        return cls(np.empty(0), np.empty(0, dtype=np.intp), np.empty((0, 2)))
+        return cls(np.empty(0), np.empty(0, dtype=np.intp), np.empty((0, 3)))
 
     def and_then(self, later: RecentNodes) -> RecentNodes:
         """These and later ones, in the order of time."""
@@ -60,9 +60,9 @@ def unit_of(values: Floats) -> tuple[float, float]:
 
 
 def running_units(trained: Floats, now: RecentNodes, before: RecentNodes) -> Floats:
-    """Median and spread of both surprises for each of the windows `now`, out of those that began before it: (groups, 2, 2).
+    """Median and spread of all surprises for each of the windows `now`, out of those that began before it: (groups, 3, 2).
 
-    `trained` are the units of training by how long a node has been seen, (seen for, 2, 2).
+    `trained` are the units of training by how long a node has been seen, (seen for, 3, 2).
     """
     units = trained[now.seen_for].copy()
     known = before.take(np.asarray(np.isfinite(before.surprise).all(axis=1)))
@@ -77,12 +77,12 @@ def running_units(trained: Floats, now: RecentNodes, before: RecentNodes) -> Flo
 
 
 def _blended(trained: Floats, surprise: Floats) -> Floats:
-    """Units of training and of recent windows, each by how many windows it stands for: (2, 2).
+    """Units of training and of recent windows, each by how many windows it stands for: (3, 2).
 
     What is far out in units of training is left out: trouble that lasts must not become what is usual.
     """
     calm = ((surprise - trained[:, 0]) / trained[:, 1] < _FAR_OUT).all(axis=1)
     surprise = surprise[calm] if calm.any() else surprise
-    recent = np.array([unit_of(surprise[:, part]) for part in range(2)])
+    recent = np.array([unit_of(surprise[:, part]) for part in range(len(trained))])
     share = len(surprise) / (len(surprise) + _TRAINING_WEIGHT)
     return np.asarray(share * recent + (1 - share) * trained)

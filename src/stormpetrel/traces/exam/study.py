@@ -27,7 +27,8 @@ from stormpetrel.records.arrays import Floats
 from stormpetrel.records.traces import USER
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.traces.campaign_splits import SplitWindows
-from stormpetrel.traces.detector.detector import LEVELS, DetectorSettings, Encoder, Expectation, Observation, TraceDetector
+from stormpetrel.traces.detector.detector import LEVELS, DetectorSettings, Encoder, TraceDetector
+from stormpetrel.traces.detector.observation import Expectation, Observation
 from stormpetrel.traces.detector.statistics import top_mean
 from stormpetrel.traces.exam.baselines import Baseline, WindowsOfNodes, fitted_baselines
 from stormpetrel.traces.faults.bench import BENCH
