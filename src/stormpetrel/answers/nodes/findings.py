@@ -83,5 +83,6 @@ def _sentence(row: dict[str, Any]) -> str:
     who = f"node {row['node']}" if row["level"] == NODE_LEVEL else "all nodes together"
     rare = f"{rarity(row['score'])} calm moments is as unusual" if row["score"] >= 1 else "as usual"
     if row["unusual"] is None:
-        return f"{who}: {rare}"
+        together = ", all of its jobs taken together" if row["level"] == NODE_LEVEL and row["score"] >= 1 else ""
+        return f"{who}{together}: {rare}"
     return f"{who}: {METRIC_NAMES[row['unusual']]} {row['now']:.0%}, usually {row['usual']:.0%}; {rare}"

@@ -146,7 +146,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
         for finding in (answer.findings or [])[:top]:
             out.print(plain(f"{finding.sentence} (UTC; {rarity(finding.score)} calm windows)"))
         if answer.findings == []:
-            out.print("No node is unusual compared with normal nodes of this site.")
+            out.print("On no node are threads unusual compared with normal nodes of this site.")
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
             out.print(plain(row.sentence))
         _print_tables(out, tables, answer)
