@@ -143,7 +143,7 @@ def write_feature_table(
     chosen = tuple(moment for moment in MOMENTS if moment in moments)
     copying = _share(progress, 0.0, 0.1)
     pieces = _copied_pieces(site, work, settings, until, answers=answers, parts=parts, profiles=profiles, progress=copying)
-    at, run = replace(engine, shared=folder), {**asdict(pieces), "moments": list(chosen)}
+    at, run = replace(engine, shared=work), {**asdict(pieces), "moments": list(chosen)}
     shards = shards_of(parts)
     swept = list(
         at.map(
