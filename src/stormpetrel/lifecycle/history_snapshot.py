@@ -108,7 +108,7 @@ def pieces(site: Site, since: datetime | None, until: datetime) -> Iterator[tupl
     A job that goes on is in the next piece again; its events are told apart by time.
     """
     carried = unsettled(site, since, until=since - timedelta(microseconds=1)) if since is not None else None
-    for begin, end in _spans(site, since, until):
+    for begin, end in spans(site, since, until):
         rows = site.jobs.read_jobs(since=begin, until=end).select(COLUMNS).collect()
         whole = rows if carried is None else pl.concat([carried, rows])
         yield whole, end
@@ -117,7 +117,7 @@ def pieces(site: Site, since: datetime | None, until: datetime) -> Iterator[tupl
             carried = whole.filter(pl.Series((happened >= end.timestamp()).any(axis=1)))
 
 
-def _spans(site: Site, since: datetime | None, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+def spans(site: Site, since: datetime | None, until: datetime) -> Iterator[tuple[datetime, datetime]]:
     """Spans of submission with about as many jobs each, in order."""
     rows = site.jobs.read_jobs(since=since, until=until).select("submit_time")
     days = rows.group_by(day=pl.col("submit_time").dt.truncate("1d")).len().sort("day").collect()

@@ -24,10 +24,11 @@ from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.outcomes import outcome
 from stormpetrel.jobs.predictor import known_by
+from stormpetrel.jobs.preparation import WORDS
 from stormpetrel.jobs.profiles import JobProfiles, fit_request_profiles, with_profile
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, counted_failed, notes_on, rows_of_fits
 from stormpetrel.lifecycle.case_answers import with_answers
-from stormpetrel.lifecycle.history_snapshot import pieces
+from stormpetrel.lifecycle.history_snapshot import pieces, spans
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store.site import Site
 
@@ -36,6 +37,15 @@ _PROFILE_ROWS: Final = 2_000_000  # the latest: what kinds of requests there are
 _BLOCK: Final = 65_536
 _ROW: Final = "_row"
 _LABEL_COLUMNS: Final = (*KEY, "start_time", "end_time", "elapsed_s", "state", "time_limit_s")
+# What profiles are made of and described by: of two million jobs every further column costs tens of megabytes.
+_PROFILE_COLUMNS: Final = tuple(
+    dict.fromkeys(
+        (
+            *KEY, *WORDS, "uid", "gid", "state", "start_time", "end_time", "elapsed_s", "quality", "cpus", "nodes", "gpus",
+            "mem_bytes", "req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s", "alloc_tres", "req_tres",
+        )
+    )
+)  # fmt: skip
 Mask = NDArray[np.bool_]
 
 
@@ -75,38 +85,78 @@ def label_site(
 ) -> LabelledJobs:
     """Label the jobs of a site as they were known at `until`, and make the features of the rows that a training of it takes."""
     jobs = site.jobs.read_jobs(until=until)
-    light = in_order(known_by(jobs.select(_LABEL_COLUMNS).collect(), until))
-    light = with_answers(site, light) if answers else light
-    label = light.select(counted_failed(settings), outcome())
-    usable = label["failed"].is_not_null().to_numpy() & light["submit_time"].is_not_null().to_numpy()
-    happened = event_times(light)
-    seen = {moment: ~np.isnan(happened[:, column]) for column, moment in enumerate(MOMENTS)}
-    submit, end = ((light[name].dt.epoch("us").cast(pl.Float64) / 1e6).to_numpy() for name in ("submit_time", "end_time"))
+    labels = _Labels.of(site, settings, until=until, answers=answers)
     stand_in = _stand_ins(jobs)
     if profiles is None:
-        last_usable = submit[usable].max(initial=-np.inf)
+        last_usable = labels.submit[labels.usable].max(initial=-np.inf)
         profiles = _profiles(jobs.filter(pl.col("submit_time").dt.epoch("us") <= last_usable * 1e6), until, settings)
     labelled = LabelledJobs(
-        jobs=light.select("submit_time"),
+        jobs=labels.jobs,
         features={},
-        failed=label["failed"].fill_null(False).to_numpy(),
-        usable=usable,
-        outcome=label["outcome"],
-        submit=submit,
-        end=end,
+        failed=labels.failed,
+        usable=labels.usable,
+        outcome=labels.outcome,
+        submit=labels.submit,
+        end=labels.end,
         history=History(settings.failure_states, settings.dropped_states, stand_in=stand_in),
         profiles=profiles,
         optimism=optimism(jobs),
-        seen=seen,
+        seen=labels.seen,
     )
-    del light, label, happened
+    del labels
     return _with_features(site, labelled, settings, moments, until=until, answers=answers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """What a training has to know of every job, in the order of submission: 45 bytes a job."""
+
+    jobs: pl.DataFrame  # submit_time
+    failed: Mask
+    usable: Mask
+    outcome: pl.Series
+    submit: NDArray[np.float64]
+    end: NDArray[np.float64]
+    seen: dict[Moment, Mask]
+
+    @classmethod
+    def of(cls, site: Site, settings: TrainingSettings, *, until: datetime, answers: bool) -> _Labels:
+        """Of all jobs as they were known at `until`; the rows themselves are read and let go piece by piece."""
+        parts = [cls._of_piece(site, settings, begin, end, until, answers=answers) for begin, end in spans(site, None, until)]
+        return cls(
+            jobs=pl.concat([part.jobs for part in parts]),
+            failed=np.concatenate([part.failed for part in parts]),
+            usable=np.concatenate([part.usable for part in parts]),
+            outcome=pl.concat([part.outcome for part in parts]),
+            submit=np.concatenate([part.submit for part in parts]),
+            end=np.concatenate([part.end for part in parts]),
+            seen={moment: np.concatenate([part.seen[moment] for part in parts]) for moment in MOMENTS},
+        )
+
+    @classmethod
+    def _of_piece(
+        cls, site: Site, settings: TrainingSettings, begin: datetime, end: datetime, until: datetime, *, answers: bool
+    ) -> _Labels:
+        rows = in_order(known_by(site.jobs.read_jobs(since=begin, until=end).select(_LABEL_COLUMNS).collect(), until))
+        rows = with_answers(site, rows) if answers else rows
+        label = rows.select(counted_failed(settings), outcome())
+        happened = event_times(rows)
+        submitted, ended = ((rows[name].dt.epoch("us").cast(pl.Float64) / 1e6).to_numpy() for name in ("submit_time", "end_time"))
+        return cls(
+            jobs=rows.select("submit_time"),
+            failed=label["failed"].fill_null(False).to_numpy(),
+            usable=label["failed"].is_not_null().to_numpy() & rows["submit_time"].is_not_null().to_numpy(),
+            outcome=label["outcome"],
+            submit=submitted,
+            end=ended,
+            seen={moment: ~np.isnan(happened[:, column]) for column, moment in enumerate(MOMENTS)},
+        )
 
 
 def _profiles(jobs: pl.LazyFrame, until: datetime, settings: TrainingSettings) -> JobProfiles:
     """The kinds of requests among the latest jobs."""
     since = jobs.select(pl.col("submit_time").top_k(_PROFILE_ROWS).min()).collect().item()
-    latest = in_order(known_by(jobs.filter(pl.col("submit_time") >= since).collect(), until))
+    latest = in_order(known_by(jobs.filter(pl.col("submit_time") >= since).select(_PROFILE_COLUMNS).collect(), until))
     return fit_request_profiles(latest, failure_states=settings.failure_states, seed=settings.seed)
 
 
