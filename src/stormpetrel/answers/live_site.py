@@ -279,10 +279,11 @@ class LiveSite:
                 return True
             stream, now = self._stream, self.now()
             if stream is not None and (jobs_changed or now - stream.horizon > _QUIET):
-                changed = self.overview.lazy(since=stream.horizon - LOOKBACK).filter(stream.news())
+                changed = self.overview.unheard(stream.horizon - LOOKBACK).filter(stream.news())
                 news = self.overview.whole_rows(self.site, changed.select(KEY).collect())
                 with self.lock:
                     stream.advance(news, until=now, judge=False)
+                self.overview.heard()
             return False
 
     def _take_models(self, versions: dict[str, int]) -> None:

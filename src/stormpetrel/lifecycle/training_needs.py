@@ -78,8 +78,8 @@ def training_needs(site: Site, settings: TrainingSettings, *, until: datetime, j
     """Of the site's jobs as they were known at `until`; cheap. `jobs` (as known then) saves reading the table."""
     counts, labels = dict.fromkeys(MOMENTS, (0, 0)), []
     for piece in [jobs] if jobs is not None else _pieces(site, until):
-        for moment, found in class_counts(piece, settings).items():
-            counts[moment] = counts[moment][0] + found.failed, counts[moment][1] + found.others
+        for moment, known in class_counts(piece, settings).items():
+            counts[moment] = counts[moment][0] + known.failed, counts[moment][1] + known.others
         labels.append(piece.select("end_time", counted_failed(settings)).drop_nulls())
     label = pl.concat(labels)
     return TrainingNeeds(
