@@ -114,6 +114,7 @@ def drawn(process: int, url: str, views: tuple[str, ...]) -> dict[str, dict[str,
             page.locator("main h1").first.wait_for(timeout=60_000)
             if view.startswith("/jobs"):
                 page.locator(ROW).first.wait_for(timeout=60_000)
+            page.get_by_text("being computed").first.wait_for(state="hidden", timeout=600_000)
             page.wait_for_load_state("networkidle", timeout=60_000)
             took = time.perf_counter() - began - QUIET_MS / 1000
             page.remove_listener("requestfinished", note)

@@ -112,6 +112,7 @@ class LiveSite:
         self._thread: threading.Thread | None = None
         self._making_outlook = threading.Lock()
         self._outlook_wanted = False
+        self._sums_begun = False
 
     @property
     def settings(self) -> Settings:
@@ -235,6 +236,13 @@ class LiveSite:
     def _refresh_all(self) -> None:
         self.refresh()
         self._follow_outlook()
+        self._begin_sums()
+
+    def _begin_sums(self) -> None:
+        """Have the sums of a large site worked out once after the start: whoever opens Trends first does not wait for them."""
+        if not self._sums_begun and self.overview.height >= _LARGE_SITE:
+            self._sums_begun = True
+            self.boards.books.peek(self)
 
     def _try(self, step: Callable[[], object]) -> None:
         """Do something that may fail; the error is shown on the Health page, and it is tried again at the next refresh."""
@@ -271,10 +279,11 @@ class LiveSite:
                 return True
             stream, now = self._stream, self.now()
             if stream is not None and (jobs_changed or now - stream.horizon > _QUIET):
-                changed = self.overview.lazy(since=stream.horizon - LOOKBACK).filter(stream.news())
+                changed = self.overview.unheard(stream.horizon - LOOKBACK).filter(stream.news())
                 news = self.overview.whole_rows(self.site, changed.select(KEY).collect())
                 with self.lock:
                     stream.advance(news, until=now, judge=False)
+                self.overview.heard()
             return False
 
     def _take_models(self, versions: dict[str, int]) -> None:

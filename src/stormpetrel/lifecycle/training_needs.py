@@ -5,7 +5,7 @@ Site -> training_needs -> TrainingNeeds: the watch of a new site, `jobs train` a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,6 +16,7 @@ from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import ClassCounts, TrainingSettings, class_counts, counted_failed
+from stormpetrel.lifecycle.history_snapshot import spans
 from stormpetrel.store.site import Site
 
 _RECENT: Final = timedelta(days=7)  # the pace is that of the last week, or since the first job ended
@@ -75,10 +76,23 @@ class TrainingNeeds:
 
 def training_needs(site: Site, settings: TrainingSettings, *, until: datetime, jobs: pl.DataFrame | None = None) -> TrainingNeeds:
     """Of the site's jobs as they were known at `until`; cheap. `jobs` (as known then) saves reading the table."""
-    if jobs is None:
-        jobs = known_by(site.jobs.read_jobs(until=until).select(_COLUMNS).collect(), until)
-    label = jobs.select("end_time", counted_failed(settings)).drop_nulls()
-    return TrainingNeeds(class_counts(jobs, settings), label.height, _paces(label, until))
+    counts, labels = dict.fromkeys(MOMENTS, (0, 0)), []
+    for piece in [jobs] if jobs is not None else _pieces(site, until):
+        for moment, known in class_counts(piece, settings).items():
+            counts[moment] = counts[moment][0] + known.failed, counts[moment][1] + known.others
+        labels.append(piece.select("end_time", counted_failed(settings)).drop_nulls())
+    label = pl.concat(labels)
+    return TrainingNeeds(
+        {moment: ClassCounts(moment, failed, others) for moment, (failed, others) in counts.items()},
+        label.height,
+        _paces(label, until),
+    )
+
+
+def _pieces(site: Site, until: datetime) -> Iterator[pl.DataFrame]:
+    """The jobs as they were known at a time, some hundred thousand at a time."""
+    for begin, end in spans(site, None, until):
+        yield known_by(site.jobs.read_jobs(since=begin, until=end).select(_COLUMNS).collect(), until)
 
 
 def _paces(label: pl.DataFrame, until: datetime) -> dict[bool, float]:

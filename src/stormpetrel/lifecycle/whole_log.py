@@ -13,16 +13,27 @@ import polars as pl
 from stormpetrel.jobs.history import in_order
 from stormpetrel.jobs.keys import SIZES
 from stormpetrel.jobs.predictor import known_by
+from stormpetrel.jobs.preparation import WORDS
 from stormpetrel.jobs.profiles import JobProfiles, fit_request_profiles
 from stormpetrel.jobs.training import TrainingSettings
+from stormpetrel.records.jobs import KEY
 
 _PROFILE_ROWS: Final = 2_000_000  # the latest: what kinds of requests there are
+# What profiles are made of and described by: of two million jobs every further column costs tens of megabytes.
+_PROFILE_COLUMNS: Final = tuple(
+    dict.fromkeys(
+        (
+            *KEY, *WORDS, "uid", "gid", "state", "start_time", "end_time", "elapsed_s", "quality", "cpus", "nodes", "gpus",
+            "mem_bytes", "req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s", "alloc_tres", "req_tres",
+        )
+    )
+)  # fmt: skip
 
 
 def request_profiles(jobs: pl.LazyFrame, until: datetime, settings: TrainingSettings) -> JobProfiles:
     """The kinds of requests among the latest jobs."""
     since = jobs.select(pl.col("submit_time").top_k(_PROFILE_ROWS).min()).collect().item()
-    latest = in_order(known_by(jobs.filter(pl.col("submit_time") >= since).collect(), until))
+    latest = in_order(known_by(jobs.filter(pl.col("submit_time") >= since).select(_PROFILE_COLUMNS).collect(), until))
     return fit_request_profiles(latest, failure_states=settings.failure_states, seed=settings.seed)
 
 

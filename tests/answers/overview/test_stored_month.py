@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
+import polars as pl
 import pytest
 
 from stormpetrel.answers.overview import stored_month
@@ -73,6 +76,34 @@ def test_files_that_go_are_made_again_at_the_next_refresh(site):
     assert overview.refresh(site)
     assert stored_files(site) == before
     assert overview.page(LOCAL, TableQuery(limit=500)).rows.height == 200
+
+
+def test_a_month_that_cannot_be_written_stays_in_memory_and_is_not_tried_at_every_refresh(site):
+    site.snapshots.write_text("no folder")
+    overview = Overview(in_memory=1)
+    assert overview.refresh(site)
+    assert overview.height == 200 and overview.rebuilt == 3
+    assert not overview.refresh(site)
+    assert overview.rebuilt == 3
+
+
+def test_an_end_that_is_told_late_is_news_even_in_an_old_month_on_disk(tmp_path):
+    log = make_log(200, 1, days=85)
+    old = log.sort("submit_time").filter(pl.col("end_time").is_not_null()).head(1)
+    is_old = pl.col("job_id") == old["job_id"].item()
+    running = old.with_columns(state=pl.lit("RUNNING"), end_time=None, elapsed_s=None)
+    since = log["end_time"].max() + timedelta(days=9)
+    overview = Overview(in_memory=1)
+    with make_site(tmp_path / "other") as site:
+        put_jobs(site, pl.concat([log.filter(~is_old), running.select(log.columns).cast(dict(log.schema))]))
+        overview.refresh(site)
+        overview.heard()
+        assert overview.unheard(since).filter(is_old).collect().height == 1, "something may still happen to it"
+        put_jobs(site, old)
+        overview.refresh(site)
+        assert overview.unheard(since).filter(is_old).select("end_time").collect().item() == old["end_time"].item()
+        overview.heard()
+        assert overview.unheard(since).filter(is_old).collect().is_empty(), "it is over, and known"
 
 
 def test_a_site_that_cannot_be_written_keeps_all_months_in_memory(site, monkeypatch):

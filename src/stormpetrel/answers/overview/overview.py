@@ -45,7 +45,7 @@ from stormpetrel.store.site import Site
 
 __all__ = ["OVERVIEW_SCHEMA", "Overview", "TableFilter", "TablePage", "TableQuery", "again"]
 NO_ROWS = pl.DataFrame(schema=MONTH_SCHEMA)
-IN_MEMORY: Final = 300_000  # jobs of the latest months
+IN_MEMORY: Final = 200_000  # jobs, from which on older months are not kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class _Month:
     ends: MonthOfEnds | StoredMonth
     cluster: Cluster | None = None  # as it was when the waiting jobs were worded
     has_waiting: bool = False
+    is_refused: bool = False  # it is old, and could not be written: no reason to try at every refresh
 
     @property
     def stored(self) -> StoredMonth | None:
@@ -154,6 +155,7 @@ class Overview:
     def __init__(self, *, in_memory: int = IN_MEMORY) -> None:
         self._now = _Snapshot()
         self._in_memory = in_memory
+        self._unheard: set[str] = set()  # months on disk that have changed since `heard`
         self.rebuilt = 0  # months that were read of the tables, in all
 
     @property
@@ -177,6 +179,15 @@ class Overview:
             return now.lazy()
         least = int(since.timestamp() * 1e6)
         return now.lazy([month for month in now.stored if month.may_have(least)])
+
+    def unheard(self, since: datetime) -> pl.LazyFrame:
+        """Everybody's rows that one who has heard of everything up to a time, and said so by `heard`, may not know yet."""
+        now, least = self._now, int(since.timestamp() * 1e6)
+        return now.lazy([m for name, m in now.months.items() if m.stored and (name in self._unheard or m.may_have(least))])
+
+    def heard(self) -> None:
+        """What `unheard` has returned is known."""
+        self._unheard.clear()
 
     def take(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Replace months (`2026-11`) by frames that `month_frame` has returned; the other months stay."""
@@ -214,6 +225,7 @@ class Overview:
             else:
                 months[name] = self._read(site, name, *files, cluster, in_memory=in_memory)
                 has_read = True
+                self._unheard.add(name)
             if known is not None and isinstance(known.ends, MonthOfEnds) and known.ends.is_used and months[name] is not known:
                 months[name].ends.prepare()  # here, and not within the next request
             count += months[name].height
@@ -250,7 +262,7 @@ class Overview:
             stored = store_month(site, name, made_of | {"cluster": repr(worded)}, frame)
             if stored is not None:
                 return _stored(jobs, predictions, stored, cluster)
-        return _month(jobs, predictions, frame, cluster, has_waiting)
+        return _month(jobs, predictions, frame, cluster, has_waiting, is_refused=not in_memory)
 
     def rows(self, viewer: Viewer) -> pl.LazyFrame:
         """Return the rows that a viewer may see, with `ref`, the latest submission first."""
@@ -363,9 +375,13 @@ def _month(
     frame: pl.DataFrame,
     cluster: Cluster | None = None,
     has_waiting: bool = False,
+    *,
+    is_refused: bool = False,
 ) -> _Month:
     index = ColumnIndex(frame)
-    return _Month(jobs, predictions, frame, longest_limits(frame), index, MonthOfEnds(frame, index), cluster, has_waiting)
+    return _Month(
+        jobs, predictions, frame, longest_limits(frame), index, MonthOfEnds(frame, index), cluster, has_waiting, is_refused
+    )
 
 
 def _stored(jobs: frozenset[Path], predictions: frozenset[Path], stored: StoredMonth, cluster: Cluster | None) -> _Month:
@@ -375,7 +391,9 @@ def _stored(jobs: frozenset[Path], predictions: frozenset[Path], stored: StoredM
 
 def _is_placed(month: _Month, *, in_memory: bool) -> bool:
     """Whether a month is where it belongs: in memory, or in a file that is there."""
-    return month.stored is None if in_memory else month.stored is not None and month.stored.is_there()
+    if month.stored is None:
+        return in_memory or month.is_refused
+    return not in_memory and month.stored.is_there()
 
 
 def _snapshot(months: Mapping[str, _Month]) -> _Snapshot:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from stormpetrel.answers.overview.column_index import LAST, Keys, Mask, Rows, nu
 from stormpetrel.answers.overview.comparable import NOT_ENDED, Numbers, application_family, when_ended
 from stormpetrel.answers.overview.month import MONTH_SCHEMA, OVERVIEW_SCHEMA
 from stormpetrel.jobs.keys import APPLICATION_COLUMNS
-from stormpetrel.lifecycle.kept_frames import read_frames, write_frames
+from stormpetrel.lifecycle.kept_frames import code_digest, read_frames, write_frames
 from stormpetrel.private_files import writing_private
 from stormpetrel.store.site import Site
 
@@ -175,6 +176,7 @@ def store_month(site: Site, name: str, identity: Mapping[str, Any], frame: pl.Da
     """Write a month (`2026-11`) to its file; None where the site cannot be written."""
     if site.read_only:
         return None
+    identity = _with_code(identity)
     path = _path(site, name, identity)
     facts = facts_of(frame)
     try:
@@ -195,6 +197,7 @@ def store_month(site: Site, name: str, identity: Mapping[str, Any], frame: pl.Da
 
 def find_month(site: Site, name: str, identity: Mapping[str, Any]) -> StoredMonth | None:
     """The month that lies in its file; None where there is none, a damaged one, or one that was made of something else."""
+    identity = _with_code(identity)
     kept = read_frames(site, _record(name), identity)
     if kept is None:
         return None
@@ -235,6 +238,11 @@ def _as_frame(facts: Facts, digest: str) -> pl.DataFrame:
     values = {name: getattr(facts, name) for name in ("jobs", "last_end", "last_event", "has_open", "has_waiting", "users")}
     texts = {column: ([end.decode() for end in ends], longest) for column, (ends, longest) in facts.texts.items()}
     return pl.DataFrame({"facts": [json.dumps({**values, "texts": texts, "sha256": digest})]})
+
+
+def _with_code(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file was made of, and how it is read: another version of this module cannot know its facts."""
+    return {**identity, "reader": code_digest((sys.modules[__name__],))}
 
 
 def _path(site: Site, name: str, identity: Mapping[str, Any]) -> Path:
