@@ -16,7 +16,7 @@ from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import ClassCounts, TrainingSettings, class_counts, counted_failed
-from stormpetrel.lifecycle.history_snapshot import spans
+from stormpetrel.lifecycle.history_snapshot import submission_spans
 from stormpetrel.store.site import Site
 
 _RECENT: Final = timedelta(days=7)  # the pace is that of the last week, or since the first job ended
@@ -91,7 +91,7 @@ def training_needs(site: Site, settings: TrainingSettings, *, until: datetime, j
 
 def _pieces(site: Site, until: datetime) -> Iterator[pl.DataFrame]:
     """The jobs as they were known at a time, some hundred thousand at a time."""
-    for begin, end in spans(site, None, until):
+    for begin, end in submission_spans(site, None, until):
         yield known_by(site.jobs.read_jobs(since=begin, until=end).select(_COLUMNS).collect(), until)
 
 
