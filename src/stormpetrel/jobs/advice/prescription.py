@@ -158,7 +158,8 @@ def _short_test(job: pl.DataFrame, past: Prescribed) -> Advice | None:
         f"three in four of these within {format_duration(max(1.0, soon))}"
     )
     evidence = [fact]
-    if started is not None and (ran_s := (past.now - started).total_seconds()) > soon:
+    runs = started is not None and job["end_time"].item() is None
+    if runs and (ran_s := (past.now - started).total_seconds()) > soon:
         evidence.append(f"this one has run for {format_duration(ran_s)}, longer than those")
     if started is None and not str(job["source"].item() or "").startswith(("condor", "pbs")):
         evidence.append("what else is submitted can wait for its success: --dependency=afterok:JOBID")
