@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.jobs.advice.advice import advise
+from stormpetrel.jobs.advice.advice import Advice, advise
 from stormpetrel.jobs.advice.kinds import find_kind
 from stormpetrel.jobs.advice.outlook import OF_APPLICATION, OF_OTHERS, NeedEstimate, WaitEstimate
 from stormpetrel.jobs.advice.prescription import Prescribed, prescribe, with_effects
@@ -82,6 +82,19 @@ def test_errors_that_come_early_are_met_by_a_short_test():
     assert not any(piece.experiment for piece in prescribed(failures, flagged=False)[0])
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (0.31, 0.37, "the model sees no gain (31% → 37%)"),
+        (0.31, 0.312, "the model sees no difference (31% → 31%)"),
+        (0.3, 0.1, "risk 30% → 10%"),
+    ],
+)
+def test_a_risk_that_rises_is_not_called_no_difference(before, after, text):
+    piece = Advice("time_limit_s", 1.0, 2.0, "x", (), 3, "user", risk_before=before, risk_after=after)
+    assert effect_text(piece) == text
+
+
 def test_a_job_that_runs_is_told_of_the_next_try_and_how_far_it_has_come():
     failures = job_frame([run(k, "FAILED" if k % 2 else "COMPLETED", elapsed_s=100.0 if k % 2 else 3000.0) for k in range(12)])
     job = request().with_columns(start_time=pl.lit(NOW - timedelta(hours=1)).cast(failures.schema["start_time"]))
@@ -91,7 +104,8 @@ def test_a_job_that_runs_is_told_of_the_next_try_and_how_far_it_has_come():
     assert pieces[0].evidence[1] == "this one has run for 1 h, longer than those"
     ended = job.with_columns(end_time=pl.lit(NOW - timedelta(minutes=59)).cast(failures.schema["end_time"]))
     pieces, _ = prescribe(ended, None, Prescribed([], lambda: True, NOW, kind))
-    assert not any("has run for" in line for line in pieces[0].evidence)
+    assert "before the next try" in pieces[0].sentence
+    assert not any("has run for" in fact for fact in pieces[0].evidence)
 
 
 def test_more_is_asked_for_only_where_a_run_of_the_same_work_came_near_the_request():

@@ -15,6 +15,7 @@ import polars as pl
 from stormpetrel.answers.schemas.predictions import Advice
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.figures.palette import COMPLETED_COLOUR, FAILED_COLOUR, GREEN, GREY
+from stormpetrel.jobs.advice.text import no_gain_text
 from stormpetrel.jobs.prediction_text import percent
 
 NOTHING: Final = "–"
@@ -160,5 +161,5 @@ def _risk(piece: Advice) -> list[str]:
     if piece.risk_before is None or piece.risk_after is None:
         return []
     change = f"{percent(piece.risk_before)} → {percent(piece.risk_after)}"
-    falls = piece.risk_after < piece.risk_before - 0.005
-    return [f"Risk if submitted now: {change}" if falls else f"The model sees no difference ({change}); past jobs do."]
+    no_gain = no_gain_text(piece.risk_before, piece.risk_after)
+    return [f"The model sees {no_gain} ({change}); past jobs do." if no_gain else f"Risk if submitted now: {change}"]

@@ -28,6 +28,7 @@ _LAST: Final = {
     ANY_APPLICATION: "your last {} of this size",
 }
 _LONGEST_NAME: Final = 40
+_SAME_RISK: Final = 0.005  # risks that are nearer to each other are the same
 
 EXIT_CODES: Final = {
     1: "general error: the reason is in the job's output",
@@ -215,6 +216,13 @@ def wait_texts(wait: Any) -> list[str]:
     return [f"Starts {start} (nine in ten) of its submission{waited}"]
 
 
+def no_gain_text(risk_before: float, risk_after: float) -> str | None:
+    """What the model sees in a change that does not lower the risk: "no difference", or "no gain" where it rises; else None."""
+    if risk_after < risk_before - _SAME_RISK:
+        return None
+    return "no difference" if risk_after <= risk_before + _SAME_RISK else "no gain"
+
+
 def effect_text(piece: Any) -> str | None:
     """What a change does, in one line: risk, start and core-hours before → after; None where nothing is known.
 
@@ -222,9 +230,9 @@ def effect_text(piece: Any) -> str | None:
     """
     parts = []
     if piece.risk_before is not None and piece.risk_after is not None:
-        same = piece.risk_after >= piece.risk_before - 0.005
         change = f"{piece.risk_before:.0%} → {piece.risk_after:.0%}"
-        parts.append(f"the model sees no difference ({change})" if same else f"risk {change}")
+        no_gain = no_gain_text(piece.risk_before, piece.risk_after)
+        parts.append(f"the model sees {no_gain} ({change})" if no_gain else f"risk {change}")
     if piece.wait_before_s is not None and piece.wait_after_s is not None and piece.wait_after_s < 0.95 * piece.wait_before_s:
         parts.append(f"starts within {format_duration(piece.wait_after_s)} instead of {format_duration(piece.wait_before_s)}")
     if piece.core_hours_saved:
