@@ -1,9 +1,13 @@
+from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import polars as pl
 import pytest
 
+from stormpetrel.ingest import job_event_counts
 from stormpetrel.ingest.events import counts_jobs, ingest_job_events
+from stormpetrel.ingest.job_event_counts import JobTableEvents
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.events.series import series_of
@@ -89,3 +93,56 @@ def test_what_was_counted_stands_when_old_jobs_are_deleted(site):
     site.jobs.table.overwrite(younger)  # as `store retain` does
     assert ingest_job_events(site).changed == 0
     assert (series_of(site).counts == before).all()
+
+
+def counted(site, piece_jobs, monkeypatch, now):
+    """What the whole job table tells in pieces of so many jobs: one frame, the silences, what was set aside, how many pieces."""
+    monkeypatch.setattr(job_event_counts, "PIECE_JOBS", piece_jobs)
+    spans = list(JobTableEvents(site, whole=True).spans(lambda _name: None, now))
+    for before, after in pairwise(spans):
+        assert before.end == after.start and before.cursor.position < after.cursor.position
+    missing = [stretch for span in spans for stretch in span.missing]
+    aside = sum((Counter(span.quarantined) for span in spans), Counter())
+    counts = pl.concat([span.counts for span in spans]).sort("bucket_start", "place", "kind", "value")
+    return counts, missing, aside, (spans[0].start, spans[-1].end), len(spans)
+
+
+def test_many_jobs_are_counted_in_pieces_and_it_is_the_same_as_at_once(site, monkeypatch):
+    jobs = [
+        Job(
+            job_id=1000 + number,
+            submit=T0 + timedelta(minutes=13 * number) + timedelta(days=6 if number >= 300 else 0),  # two silences
+            run_s=(7 * number) % 90_000,  # some run for a day, across many pieces
+            state=("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")[number % 4],
+            exit_code=int(number % 4 == 1),
+        )
+        for number in range(600)
+        if not 100 <= number < 360 or number >= 300
+    ]
+    take(site, jobs)
+    now = T0 + timedelta(days=14)
+    at_once = counted(site, 10**6, monkeypatch, now)
+    in_pieces = counted(site, 25, monkeypatch, now)
+    assert at_once[-1] == 1 and in_pieces[-1] > 10 and at_once[1]
+    assert in_pieces[0].equals(at_once[0].sort("bucket_start", "place", "kind", "value"))
+    assert in_pieces[1:4] == at_once[1:4]
+
+
+def test_a_count_in_pieces_that_was_ended_in_between_goes_on_to_the_same_table(site, monkeypatch):
+    monkeypatch.setattr(job_event_counts, "PIECE_JOBS", 4)
+    take(site, hourly(range(40), failed=[4, 17]))
+
+    class KilledError(Exception):
+        pass
+
+    def end_after_the_third(share, text):
+        del text
+        if share > 0.3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        ingest_job_events(site, progress=end_after_the_third)
+    assert 0 < len(series_of(site)) < 38
+    ingest_job_events(site)
+    series = series_of(site, kinds=["Submit", "JobFailed"])
+    assert len(series) == 38 and not series.is_gap.any() and series.counts.sum(axis=0).tolist() == [38, 2]

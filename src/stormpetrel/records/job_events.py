@@ -66,6 +66,15 @@ def job_events(jobs: pl.DataFrame, *, fast_failure_s: float) -> pl.DataFrame:
     return pl.concat(parts)
 
 
+def event_times() -> dict[str, pl.Expr]:
+    """When a job was submitted, started and ended, by column, as far as these are events; null where they are none."""
+    return {
+        "submit_time": pl.when(pl.col("restart").fill_null(0) == 0).then(pl.col("submit_time")),
+        "start_time": pl.col("start_time"),
+        "end_time": pl.when(pl.col("state").is_in(list(_ENDS))).then(pl.col("end_time")),
+    }
+
+
 def first_node(node_lists: pl.Series) -> pl.Series:
     """The first node of each list: `cpn-f15-06` of `cpn-f15-[06,08,11-12],gpu3`; null where there is none."""
     different = node_lists.unique().drop_nulls()

@@ -255,16 +255,18 @@ def _of_jobs(site: Site) -> tuple[str, datetime | None, pl.DataFrame]:
     if not counts_jobs(site):
         return "", None, nothing
     table = JobTableEvents(site, whole=True)
-    span = next(iter(table.spans(lambda _name: None, site.now())), None)
-    if span is None:
+    spans = list(table.spans(lambda _name: None, site.now()))
+    if not spans:
         return table.source, None, nothing
     bucket_s = site.settings.events.bucket_minutes * 60
     # A silence of two days is taken for missing records, but nobody knows before the two days are over.
     silences = [
         covered(table.source, begin, min(begin + SILENCE, end), bucket_s).select(list(COUNT_SCHEMA))
+        for span in spans
         for begin, end, _ in span.missing
     ]
-    return table.source, span.start, pl.concat([span.counts.select(list(COUNT_SCHEMA)), *silences])
+    counts = [span.counts.select(list(COUNT_SCHEMA)) for span in spans]
+    return table.source, spans[0].start, pl.concat([*counts, *silences])
 
 
 def _without(stored: pl.DataFrame, source: str, since: datetime | None) -> pl.DataFrame:
