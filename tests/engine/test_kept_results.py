@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from stormpetrel.engine import Engine, KeptResults, Progress
-from stormpetrel.engine.codecs import JsonCodec
+from stormpetrel.engine.codecs import FilesCodec, JsonCodec
 from stormpetrel.errors import EngineError, ModelError
 from stormpetrel.private_files import PRIVATE
 
@@ -87,3 +87,14 @@ def test_a_result_that_is_damaged_is_made_again_and_none_is_ever_half_there(kept
 def test_two_items_of_one_name_cannot_be_kept_apart(kept):
     with pytest.raises(EngineError, match="Two items are called 'same'"):
         list(Engine(1).map(plain, range(2), name=lambda _: "same", kept=kept))
+
+
+def test_files_come_back_byte_by_byte_and_no_name_leads_out_of_their_folder():
+    files = {"weights.bin": bytes(range(256)), "empty": b""}
+    assert FilesCodec().decode(FilesCodec().encode(files)) == files
+    for name in ("../outside", "/etc/passwd", "..", "", "a\0b"):
+        with pytest.raises(ValueError, match="leads out"):
+            FilesCodec().decode(FilesCodec().encode({name: b"x"}))
+    for content in (b"[]", b'{"a": 1}', b'{"a": "%"}', b"no JSON"):
+        with pytest.raises(ValueError):
+            FilesCodec().decode(content)

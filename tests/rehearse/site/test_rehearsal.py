@@ -1,6 +1,7 @@
 """The rehearsal for one site: what is seen, what is a hole, and that the site itself is only read."""
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
@@ -11,11 +12,16 @@ from stormpetrel.errors import UsageError
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.rehearse.site.rehearsal import RehearsalPlan, rehearse
+from stormpetrel.rehearse.site.stages import HistoryStage
 from stormpetrel.simulate.cluster import ClusterSpec, simulate
 from stormpetrel.simulate.writing import write_sacct
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import make_site
 from tests.parts.counted_grid import SOURCE, START, counted_grid
+
+
+class StopEarlyError(Exception):
+    """Ends a rehearsal in the middle."""
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +124,26 @@ def test_too_short_a_history_is_told(jobs_site):
     last = jobs_site.jobs.table.scan().select(pl.col("end_time").max()).collect().item()
     with pytest.raises(UsageError, match="too few to rehearse on"):
         rehearse(jobs_site, RehearsalPlan(since=last - timedelta(days=3), models=False))
+
+
+def test_a_rehearsal_that_was_ended_goes_on_after_the_walks_that_were_done(jobs_site, tmp_path, monkeypatch):
+    plan = RehearsalPlan(kinds=("node_down",), severities=("severe", "mild"), n=2, models=False)
+    whole = rehearse(jobs_site, plan)
+    walked = []
+    walk = HistoryStage.walker(HistoryStage(jobs_site, (whole.since, whole.until), models=False))
+
+    def counted(records, progress):
+        walked.append(len(walked))
+        if len(walked) == 2:
+            raise StopEarlyError
+        return walk(records, progress)
+
+    monkeypatch.setattr(HistoryStage, "walker", lambda _: counted)
+    with pytest.raises(StopEarlyError):
+        rehearse(jobs_site, plan, keep=tmp_path / "kept")
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert rehearse(jobs_site, plan, keep=tmp_path / "kept") == whole
+    assert len(walked) == 1 + whole.walks  # the walk that failed is walked again, the one before it is not
+    assert rehearse(jobs_site, plan, keep=tmp_path / "kept") == whole and len(walked) == 1 + whole.walks
+    other = rehearse(jobs_site, replace(plan, seed=1), keep=tmp_path / "kept")
+    assert len(walked) == 1 + whole.walks + other.walks  # of another plan nothing is taken

@@ -54,12 +54,13 @@ def rehearse_site(
     *,
     progress: Callable[[float, str], None] = lambda _share, _text: None,
     engine: Engine = ONE_PROCESS,
+    keep: Path | None = None,
 ) -> RehearsalAnswer:
     """Rehearse, and keep what it came to for the page; tables, state, incidents and messages of the site stay as they are."""
     viewer.require(MANAGE)
     began = time.perf_counter()
     plan = plan_of(question)
-    done = rehearse(site, plan, progress=progress, engine=engine)
+    done = rehearse(site, plan, progress=progress, engine=engine, keep=keep)
     answer = RehearsalAnswer(
         faults=faults_of(done.coverage),
         false_pages_per_week=done.false_pages_per_week,

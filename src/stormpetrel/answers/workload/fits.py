@@ -5,15 +5,20 @@ WorkloadInput + kinds + seeds + folder -> fit_generators -> LearntWorkload of ea
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from stormpetrel import __version__
 from stormpetrel.answers.workload.input import learnt_workload, make_generator, synthetic_workload
-from stormpetrel.engine import ONE_PROCESS, Engine
+from stormpetrel.engine import ONE_PROCESS, Engine, KeptResults
+from stormpetrel.engine.codecs import FilesCodec
 from stormpetrel.errors import UsageError
 from stormpetrel.private_files import create_private
 from stormpetrel.synth.choose import GENERATORS, load_generator
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from stormpetrel.synth.workload import Workload
 
 ModelFiles = dict[str, bytes]  # of a model folder, by name
+_UNFINISHED: Final = ".unfinished"  # the models of a run that has not ended
+_SEED: Final = 41
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +59,41 @@ def fit_generators(
 ) -> list[LearntWorkload]:
     """Fit each kind with each seed and save them side by side in a new folder; what each has seen, in the order of the fits.
 
-    A model is written as soon as it is there; the folder says nothing of those that are still missing.
+    A model is kept as soon as it is there. Where the folder holds what is left of the same fits, killed before their end, only
+    those that are missing are fitted.
     """
     plans = [PlannedFit(kind, seed) for kind, seed in product(dict.fromkeys(kinds), seeds)]
     for plan in plans:
         make_generator(plan.kind, seed=plan.seed, **settings)  # wrong settings are refused before anything else
-    if folder.exists():
-        raise UsageError(f"{folder} is there already.", hint="Models are never overwritten: choose another folder.")
+    refuse_finished(folder)
+    unfinished = folder / _UNFINISHED
+    unfinished.mkdir(mode=0o700, parents=True, exist_ok=True)
     learnt = []
-    fitted = engine.map(_Fit(source.workload, settings), plans, name=lambda plan: plan.name, progress=progress)
+    kept = KeptResults(unfinished, _identity(source.workload, settings), FilesCodec())
+    fitted = engine.map(_Fit(source.workload, settings), plans, name=lambda plan: plan.name, progress=progress, kept=kept)
     for plan, files in zip(plans, fitted, strict=True):
         target = folder / plan.name
+        if target.exists():  # of the run that was killed, perhaps of other jobs
+            shutil.rmtree(target)
         _write(target, files)
         learnt.append(learnt_workload(source.workload, load_generator(target), name=plan.kind, model=target, seed=plan.seed))
+    shutil.rmtree(unfinished)
     return learnt
+
+
+def refuse_finished(folder: Path) -> None:
+    """UsageError where something lies in a folder already, other than what a killed run has left there."""
+    if folder.exists() and not (folder / _UNFINISHED).exists():
+        raise UsageError(f"{folder} is there already.", hint="Models are never overwritten: choose another folder.")
+
+
+def _identity(workload: Workload, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a fit depends on besides kind and seed."""
+    jobs = hashlib.sha256()
+    for column in workload.jobs.columns:
+        jobs.update(column.encode() + workload.jobs[column].hash(_SEED).to_numpy().tobytes())
+    chosen = json.dumps(dict(settings), sort_keys=True, default=str)
+    return {"jobs": jobs.hexdigest(), "has_clock": workload.has_clock, "settings": chosen, "code": __version__}
 
 
 def fit_and_sample(

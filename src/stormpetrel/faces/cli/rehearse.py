@@ -14,7 +14,7 @@ from stormpetrel.answers.schemas.alarms import MOST_FAULTS, RehearsalAnswer, Reh
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.heavy_work import engine_of
-from stormpetrel.faces.cli.options import EngineName, Json, Seed, SinceTime, UntilTime, Workers
+from stormpetrel.faces.cli.options import EngineName, Json, KeepResults, Seed, SinceTime, UntilTime, Workers
 from stormpetrel.faces.cli.output import console, emit, format_time, plain, show_table
 from stormpetrel.faces.cli.progress import share_spinner
 from stormpetrel.faces.cli.site import open_site, parse_site_time
@@ -52,6 +52,7 @@ def rehearse(
     ] = None,
     workers: Workers = None,
     engine: EngineName = None,
+    keep: KeepResults = None,
     as_json: Json = False,
 ) -> None:
     """Inject faults into a copy of the site's own history: which ones the watch would detect, and how late."""
@@ -59,8 +60,8 @@ def rehearse(
         raise UsageError("--poll and --steps need --live.", hint="Add --live.")
     if live and (since or until or no_models):
         raise UsageError("--since, --until and --no-models are about the past.", hint="Leave them out, or leave out --live.")
-    if live and (engine or workers):
-        raise UsageError("--live is one walk: --engine and --workers do not help it.", hint="Leave them out.")
+    if live and (engine or workers or keep):
+        raise UsageError("--live is one walk: --engine, --workers and --keep do not help it.", hint="Leave them out.")
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         question = RehearsalQuestion(
@@ -77,7 +78,7 @@ def rehearse(
         else:
             with share_spinner(quiet=as_json) as progress:
                 place = engine_of(context, engine, workers)
-                answer = rehearse_site(site, LOCAL, question, progress=progress, engine=place)
+                answer = rehearse_site(site, LOCAL, question, progress=progress, engine=place, keep=keep)
     emit(answer, lambda out: print_rehearsal(out, answer, zone), as_json=as_json)
 
 

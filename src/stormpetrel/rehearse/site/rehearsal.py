@@ -7,19 +7,23 @@ to no incident that somebody has confirmed, is a false page.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from stormpetrel import __version__
 from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.budget import SHORTEST as BEFORE_BUDGET
-from stormpetrel.engine import ONE_PROCESS, Engine
+from stormpetrel.engine import ONE_PROCESS, Engine, KeptResults, Work
+from stormpetrel.engine.codecs import JsonCodec
 from stormpetrel.errors import UsageError
 from stormpetrel.records.incidents import Incident, Verdict
 from stormpetrel.records.outages import OutageKind
@@ -85,18 +89,25 @@ class Rehearsal:
 
 
 def rehearse(
-    site: Site, plan: RehearsalPlan, *, progress: Progress = lambda _share, _text: None, engine: Engine = ONE_PROCESS
+    site: Site,
+    plan: RehearsalPlan,
+    *,
+    progress: Progress = lambda _share, _text: None,
+    engine: Engine = ONE_PROCESS,
+    keep: Path | None = None,
 ) -> Rehearsal:
     """Put faults into copies of a site's history and walk through each; the site is only read.
 
     Each walk is an item of the engine. Where faults go is drawn here, before any walk: the same trials wherever they are walked.
+    With `keep` what each walk came to is kept in that folder, and a run that was killed goes on after the walks that were done.
     """
     plan.check()
     since, until = _span(site, plan)
+    kept = None if keep is None else KeptResults(keep, _identity(site, plan, (since, until)), JsonCodec[Walk](Walk))
     history, windows = HistoryStage(site, (since, until), models=plan.models), WindowStage(site)
     progress(0.0, "the history as it is")
-    of_history = _run(history, plan, engine, partial(_part, progress, 0.0, 0.65), calm_anyway=True)
-    of_windows = _run(windows, plan, engine, partial(_part, progress, 0.65, 1.0))
+    of_history = _run(history, plan, engine, partial(_part, progress, 0.0, 0.65), kept, calm_anyway=True)
+    of_windows = _run(windows, plan, engine, partial(_part, progress, 0.65, 1.0), kept)
     calm = of_history.calm
     assert calm is not None
     trials = (*of_history.trials, *of_windows.trials)
@@ -107,6 +118,32 @@ def rehearse(
     return Rehearsal(
         since, until, trials, _false_pages(site, calm, since), missing, windows.notes if of_windows.trials else (), walks
     )
+
+
+def _identity(site: Site, plan: RehearsalPlan, span: tuple[datetime, datetime]) -> dict[str, Any]:
+    """What a walk depends on besides its number: plan, records, settings, outages and models of the site, and the code."""
+    tables = (site.jobs.table, site.event_counts.table, site.cpu_windows.table, site.trace_scores.table)
+    settings = site.settings.model_dump_json()
+    return {
+        "study": "rehearse",
+        "version": __version__,
+        "plan": [plan.kinds, plan.severities, plan.n, plan.seed, plan.models],
+        "span": [moment.isoformat() for moment in span],
+        "tables": [table.version() for table in tables],
+        "models": {name: entry.version for name, entry in site.models.in_use().items()},
+        "settings": hashlib.sha256(settings.encode()).hexdigest(),
+        "outages": [repr(outage) for outage in site.outages.list()],
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _NumberedWalk:
+    """Walks through records that bear the number of their walk."""
+
+    walk: Work[Records, Walk]
+
+    def __call__(self, item: tuple[int, Records], progress: Progress) -> Walk:
+        return self.walk(item[1], progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +178,15 @@ def _kept_windows(site: Site) -> tuple[datetime | None, datetime | None]:
     return (None, None) if first is None else (first.astimezone(UTC), last.astimezone(UTC))
 
 
-def _run(stage: Stage, plan: RehearsalPlan, engine: Engine, progress: Progress, *, calm_anyway: bool = False) -> _Run:
+def _run(
+    stage: Stage,
+    plan: RehearsalPlan,
+    engine: Engine,
+    progress: Progress,
+    kept: KeptResults[Walk] | None,
+    *,
+    calm_anyway: bool = False,
+) -> _Run:
     """Put in every fault of a plan that a stage can have, walk after walk; `calm_anyway`: also where there is none to put in."""
     wanted = [kind for kind in stage.kinds if not plan.kinds or kind in plan.kinds]
     missing = list(dict.fromkeys(why for kind in wanted if (why := stage.missing(kind))))
@@ -164,7 +209,13 @@ def _run(stage: Stage, plan: RehearsalPlan, engine: Engine, progress: Progress, 
 
     trials: list[Trial] = []
     text = partial(_text, cells, trials)
-    walks = engine.map(stage.walker(), copies(), name=lambda _: "walk", progress=lambda _share, _text: progress(*text()))
+    walks = engine.map(
+        _NumberedWalk(stage.walker()),
+        enumerate(copies()),
+        name=lambda item: f"{type(stage).__name__}, walk {item[0]}",
+        progress=lambda _share, _text: progress(*text()),
+        kept=kept,
+    )
     calm = next(walks)
     count = 1
     for walk in walks:

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from stormpetrel.answers.workload import fits
 from stormpetrel.errors import ModelFormatError, NotEnoughJobsError, SourceFormatError, UsageError
 from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.cli.synth.quality import names_of
@@ -80,6 +81,29 @@ def test_several_fits_side_by_side_are_those_of_single_ones_to_the_byte(log, tmp
         assert (tmp_path / "many" / "gaussian-copula-1" / single.name).read_bytes() == single.read_bytes()
     with pytest.raises(UsageError, match="is there already"):
         run("fit", log, "--seeds", 2, "-o", tmp_path / "many")
+
+
+def test_fits_that_were_ended_go_on_and_only_what_is_missing_is_fitted(log, tmp_path, monkeypatch):
+    words = ("fit", log, "--model", "gaussian-copula", "--seeds", 3, "-o", tmp_path / "many")
+    fitted, fit = [], fits._Fit.__call__
+
+    def ended_in_the_second(work, plan, progress):
+        fitted.append(plan.name)
+        if len(fitted) == 2:
+            raise RuntimeError
+        return fit(work, plan, progress)
+
+    monkeypatch.setattr(fits._Fit, "__call__", ended_in_the_second)
+    with pytest.raises(RuntimeError):
+        run(*words)
+    run(*words)
+    assert fitted == ["gaussian-copula-0", *(f"gaussian-copula-{seed}" for seed in (1, 1, 2))]
+    assert sorted(path.name for path in (tmp_path / "many").iterdir()) == [f"gaussian-copula-{seed}" for seed in range(3)]
+    monkeypatch.undo()
+    run("fit", log, "--model", "gaussian-copula", "--seeds", 3, "-o", tmp_path / "whole")
+    for path in sorted((tmp_path / "whole").rglob("*")):
+        if path.is_file():
+            assert (tmp_path / "many" / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes()
 
 
 def test_one_fit_is_not_divided_and_several_need_a_folder(log, tmp_path):

@@ -13,7 +13,7 @@ from stormpetrel.answers.schemas.registry import NewTraining
 from stormpetrel.answers.schemas.workload import LearntWorkload
 from stormpetrel.answers.site.registry import fit_generator
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.answers.workload.fits import fit_generators
+from stormpetrel.answers.workload.fits import fit_generators, refuse_finished
 from stormpetrel.answers.workload.input import learnt_workload, make_generator
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.heavy_work import engine_of
@@ -69,7 +69,8 @@ def fit(
 ) -> None:
     """Learn a workload: when jobs come, in which order, and what they request; user names are not stored.
 
-    With several names after --model, separated by commas, or with --seeds, one model of each: OUTPUT/NAME-SEED.
+    With several names after --model, separated by commas, or with --seeds, one model of each: OUTPUT/NAME-SEED. The same command
+    goes on where it was killed.
     """
     settings = {"epochs": epochs, "device": device, "fewest_jobs": fewest, "epsilon": epsilon}
     kinds = [name.strip() for name in model.split(",")]
@@ -77,7 +78,7 @@ def fit(
         place = engine_of(context, engine, workers)
         if target is None:
             raise UsageError("No folder for the models.", hint="Add -o MODELS, a new folder; a site has one generator in use.")
-        _refuse_existing(target)
+        refuse_finished(target)
         source = read_workload(context, files, format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json)
         with share_bar(quiet=as_json) as progress:
             numbers = range(seed, seed + seeds)
