@@ -123,7 +123,7 @@ class Api:
             except urllib.error.HTTPError as error:
                 self.bad[f"{path.partition('?')[0]}: {error.code}"] += 1
             except OSError as error:
-                self.bad[f"{path.partition('?')[0]}: {error}"] += 1
+                self.bad[f"{path.partition('?')[0]}: {error}" if self.latency_s else "serve was not up yet"] += 1
 
 
 def measure(folder: Path, now: datetime, threads: int, minutes: float, most_gb: float) -> dict[str, Any]:
