@@ -119,11 +119,12 @@ def test_the_demo_runs_again_and_takes_in_only_what_is_new(made):
     again = report_of(run_here(folder, "sql", "select count(*) n from jobs", "--json"))[0]["n"]
     assert first["summary"]["jobs"] <= again < first["summary"]["jobs"] + 500, "nothing twice, and the cluster goes on"
     suggested = [shlex.split(line, comments=True)[1:] for line in done.stdout.splitlines() if " --site " in line]
-    told = ["why", "check", "traces", "events", "report", "sql", "sql", "watch", "serve", "doctor"]
+    told = ["why", "check", "traces", "events", "top", "report", "sql", "sql", "watch", "serve", "doctor"]
     assert [words[2] for words in suggested] == told
     for words in suggested:
         if not {"report", "watch", "serve"} & set(words):  # they take long, and have tests of their own
-            assert run_here(folder, *words[2:]).returncode == 0, words
+            once = ["--once"] if "top" in words else []
+            assert run_here(folder, *words[2:], *once).returncode == 0, words
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

@@ -206,8 +206,8 @@ class LiveTraces:
 
     @property
     def _enter_s(self) -> float:
-        """From when on a node is read that was left out in the window before."""
-        margin = self._before - self._reading.steps + TAIL_STEPS
+        """From when on a node is read that was left out in the window before: what the window needs, and no more."""
+        margin = self._after + TAIL_STEPS
         return self._window * self._reading.window_s - margin * self._reading.step_s
 
     def _read_nodes(self, batch: Sequence[str], start_s: float, end_s: float) -> None:

@@ -144,7 +144,10 @@ def features(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the features by correlation with failure and by effect on the forecast; or write them for all jobs of the site."""
+    """Rank the features by correlation with failure and by effect on the forecast.
+
+    With --write, write them for all jobs of the site instead.
+    """
     place = engine_of(context, engine, workers)
     if target is not None:
         if files or format_name or fields or failed or drop or since or plot:
