@@ -1,5 +1,5 @@
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -190,3 +190,77 @@ def test_a_node_whose_threads_are_flagged_again_and_again_is_named_also_after_a_
         again = TraceFindings(site, source=source(site, server), state=watcher.state)
         follow(site, server, [36.0], findings=again)
         assert again.state == watcher.state and again._moments.height == 3 * NODES
+
+
+LONG_S = 100.0  # as the shipped encoder sees them
+FLAG_ALL = {"asked": 0.001, "share": 0.001, "threshold": 1e-6, "calm": {"windows": 9000, "independent": 9000, "hours": 9.0}}
+
+
+@pytest.fixture(scope="module")
+def long_counters():
+    rng = np.random.default_rng(5)
+    return [one for name in range(2) for one in node(rng, f"n{name}", seconds=480, cpus=4, clock=name == 1)]
+
+
+def sliding_site(folder, *, promise=FLAG_ALL):
+    site = site_at(folder, window_s=LONG_S)
+    if promise:
+        site.state.set_fact(calibration_fact(shipped_version()), json.dumps(promise))
+    return site
+
+
+def long_source(site, server):
+    return PrometheusTraces(
+        PrometheusSection(url="http://made", since=site.settings.prometheus.since), window_s=LONG_S, server=server
+    )
+
+
+def sliding_rows(site):
+    return site.sliding_scores.read().collect().sort("window_start", "node", "job_id")
+
+
+def test_every_second_is_scored_within_seconds_and_summed_up_by_node_and_job(tmp_path, long_counters):
+    with sliding_site(tmp_path / "site") as site:
+        server = SlowServer(long_counters)
+        watcher = TraceFindings(site, source=long_source(site, server))
+        follow(site, server, np.arange(1, 160, 4.1), findings=watcher)
+        rows = sliding_rows(site)
+        newest = rows["window_start"].max().timestamp() - T0 + 50.0
+        assert newest == 150.0  # half a window before the window itself is scored
+        assert site.cpu_windows.read().select(pl.col("window_start").max()).collect().item().timestamp() == T0
+        follow(site, server, np.arange(162, 420, 4.1), findings=watcher)
+        rows = sliding_rows(site)
+        totals = rows.filter(pl.col("node") == "")
+        assert totals["window_s"].unique().to_list() == [50.0] and totals["threads"].max() == 8
+        assert totals["window_start"].diff().drop_nulls().unique().to_list() == [timedelta(seconds=50)]
+        steady = totals.filter(pl.col("window_start") >= datetime.fromtimestamp(T0 + 200, UTC))
+        assert (steady["above"] == steady["scored"]).all()
+        of_nodes = rows.filter(pl.col("node") != "").group_by("window_start").agg(pl.col("above").sum()).sort("window_start")
+        assert totals.filter(pl.col("above") > 0).select("window_start", "above").equals(of_nodes)
+        assert rows["job_id"].drop_nulls().is_in(["7", "8", "9", "10"]).all() and rows["job_id"].drop_nulls().len()
+
+
+def test_a_watch_that_was_killed_comes_to_the_same_sliding_scores(tmp_path, long_counters):
+    with sliding_site(tmp_path / "whole") as whole, sliding_site(tmp_path / "killed") as killed:
+        server = SlowServer(long_counters)
+        follow(whole, server, np.arange(1, 420, 4.1), findings=TraceFindings(whole, source=long_source(whole, server)))
+        server = SlowServer(long_counters)
+        for first, last in ((1, 131), (131, 170), (170, 238), (238, 301), (301, 420)):  # each a watch of its own
+            watcher = TraceFindings(killed, source=long_source(killed, server))
+            follow(killed, server, np.arange(first, last, 4.1), findings=watcher)
+        expected, found = sliding_rows(whole), sliding_rows(killed)
+        until = pl.col("window_start") < datetime.fromtimestamp(T0 + 400, UTC)
+        exact = [name for name in expected.columns if name != "peak"]
+        assert found.filter(until).select(exact).equals(expected.filter(until).select(exact))
+        assert np.allclose(found.filter(until)["peak"], expected.filter(until)["peak"], rtol=1e-4)
+
+
+def test_nothing_slides_without_a_threshold_or_with_windows_of_another_length(tmp_path, counters, long_counters):
+    with sliding_site(tmp_path / "none", promise=None) as site:
+        server = SlowServer(long_counters)
+        follow(site, server, [1.0, 60.0, 102.0, 160.0], findings=(one := TraceFindings(site, source=long_source(site, server))))
+        assert not sliding_rows(site).height and "no threshold" in one._sliding.why_not
+    with site_at(tmp_path / "short") as site:
+        site.state.set_fact(calibration_fact(shipped_version()), json.dumps(FLAG_ALL))
+        watcher = follow(site, SlowServer(counters), np.arange(1, 35, 2.0))
+        assert not sliding_rows(site).height and "traces.window_s" in watcher._sliding.why_not

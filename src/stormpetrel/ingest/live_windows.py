@@ -17,6 +17,7 @@ import polars as pl
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cluster_of, cut_inside, node_metrics, starts_inside, steps_before
 from stormpetrel.records.cursor import Cursor
+from stormpetrel.records.traces import NodeSteps
 from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, JOB_START_SCHEMA, NODE_METRIC_SCHEMA, WINDOW_KEY, frame_of
 from stormpetrel.records.windows import START_S
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS
@@ -95,6 +96,10 @@ class LiveWindows:
         """The nodes of which the server has counters in a span of time."""
         with self._connection() as source:
             return list(source.nodes(start.timestamp(), end.timestamp()))
+
+    def new_steps(self) -> Iterator[NodeSteps]:
+        """What has become known of each node since this was asked last, step by step: it does not wait for a window."""
+        return iter(()) if self._live is None else self._live.new_steps()
 
     def job_starts(self) -> pl.DataFrame:
         """The first windows of jobs that have ended within the window that fills and were not returned before.

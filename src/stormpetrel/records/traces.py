@@ -65,6 +65,18 @@ class Split(StrEnum):
     TEST = "test"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSteps:
+    """Steps of the CPUs of one node, one behind the other, and whose job was on each; step n ends at (n + 1) × its length."""
+
+    node: str
+    cpus: tuple[int, ...]
+    first: int  # the number of the first step, counted from the beginning of Unix time
+    rates: Rates  # (steps, cpus, 4), NaN where nothing was seen
+    job: Indices  # (steps, cpus): a place in `jobs`, NO_JOB or UNKNOWN_JOB
+    jobs: tuple[str, ...]  # ids
+
+
 @dataclass(frozen=True, slots=True)
 class TraceJob:
     """A job that ran on some of the threads; `job_type` is empty where nobody labelled it.

@@ -91,6 +91,26 @@ NODE_SCORE_SCHEMA: Final = pl.Schema(
     }
 )
 
+# What the sliding score of a node's threads came to in a span of about a minute: one row for each job on nodes with something
+# above the threshold, and one of all nodes together for each span that was scored.
+SLIDING_SCORE_SCHEMA: Final = pl.Schema(
+    {
+        **{name: _NODE_SCHEMA[name] for name in ("cluster", "trace", "node", "window_start", "window_s")},  # of the span
+        "job_id": pl.String(),  # null: threads without a known job, or all nodes together
+        "job_type": pl.String(),  # empty: nobody says it here
+        "model": pl.String(),
+        "model_version": pl.Int64(),
+        "threads": pl.Int32(),  # that had a score
+        "scored": pl.Int64(),  # scores of them: one a step
+        "above": pl.Int64(),  # of these above the threshold
+        "threads_above": pl.Int32(),  # with at least one of them
+        "peak": pl.Float32(),  # the highest, divided by the threshold
+        "cpu": pl.Int32(),  # of the thread with the highest; null for all nodes together
+        "above_since": pl.Datetime("us", "UTC"),  # end of the first step that was above; null: none was
+    }
+)
+SLIDING_KEY: Final = ("cluster", "trace", "node", "job_id", "window_start", "model", "model_version")
+
 COUNTED: Final = pl.col("stands_for").fill_null(1).cast(pl.Int64)  # how many windows a row of scores is counted as
 FLAGGED: Final = COUNTED.filter(pl.col("flagged")).sum()  # how many flagged windows rows are counted as
 

@@ -49,6 +49,7 @@ from stormpetrel.store.traces import (
     JobStartStore,
     NodeMetricStore,
     NodeScoreStore,
+    SlidingScoreStore,
     TraceCoverageStore,
     TraceRegionStore,
     TraceScoreStore,
@@ -77,6 +78,7 @@ class Site:
         self.job_starts = JobStartStore(folder / "tables", state.writer_lock)
         self.job_start_scores = JobStartScoreStore(folder / "tables", state.writer_lock)
         self.trace_regions = TraceRegionStore(folder / "tables", state.writer_lock)
+        self.sliding_scores = SlidingScoreStore(folder / "tables", state.writer_lock)
         self.trace_coverage = TraceCoverageStore(folder / "tables", state.writer_lock)
         self.node_metrics = NodeMetricStore(folder / "tables", state.writer_lock)
         self.node_scores = NodeScoreStore(folder / "tables", state.writer_lock)
@@ -118,7 +120,9 @@ class Site:
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table, self.shadow_scores.table)
         of_starts = (self.job_starts.table, self.job_start_scores.table)
-        of_traces = (self.cpu_windows.table, self.trace_scores.table, *of_starts, self.trace_regions.table)
+        of_traces = (
+            self.cpu_windows.table, self.trace_scores.table, self.sliding_scores.table, *of_starts, self.trace_regions.table,
+        )  # fmt: skip
         of_nodes = (self.node_metrics.table, self.node_scores.table, self.trace_coverage.table)
         return *of_jobs, *of_traces, *of_nodes, *of_events, *scores, self.incident_history.table
 
@@ -257,6 +261,7 @@ def _create_tables(site: Site) -> None:
     site.trace_regions.create()
     site.node_metrics.create()
     site.node_scores.create()
+    site.sliding_scores.create()
     site.trace_coverage.create()
     site.event_counts.create()
     site.event_background.create()

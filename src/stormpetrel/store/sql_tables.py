@@ -46,6 +46,7 @@ def sql_tables(site: Site) -> dict[str, pl.LazyFrame]:
         "quarantine": site.quarantine.read(),
         "cpu_windows": site.cpu_windows.read(),
         "trace_scores": site.trace_scores.read(),
+        "sliding_scores": site.sliding_scores.read(),
         "job_starts": site.job_starts.read(),
         "job_start_scores": site.job_start_scores.read(),
         "trace_regions": site.trace_regions.read(),

@@ -176,7 +176,7 @@ class Table:
             pl.col("month").is_in(distinct["month"].unique().to_list()),
             pl.col(column).is_between(distinct[column].min(), distinct[column].max()),
         )
-        new = distinct.join(there.select(key).collect(), on=list(key), how="anti", maintain_order="left")
+        new = distinct.join(there.select(key).collect(), on=list(key), how="anti", nulls_equal=True, maintain_order="left")
         self.append(new)
         return new.height
 

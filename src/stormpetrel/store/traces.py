@@ -26,6 +26,8 @@ from stormpetrel.records.window_frames import (
     NODE_METRIC_SCHEMA,
     NODE_METRICS,
     NODE_SCORE_SCHEMA,
+    SLIDING_KEY,
+    SLIDING_SCORE_SCHEMA,
     TRACE_SCORE_SCHEMA,
     WINDOW_KEY,
 )
@@ -319,6 +321,23 @@ class NodeScoreStore(ScoreStore):
 
     spec = NODE_SCORE_TABLE
     key = (*NODE_KEY, "level", "model", "model_version")
+    time = "window_start"
+
+
+SLIDING_SCORES: Final = TableSpec(
+    "sliding_scores",
+    pl.Schema({**SLIDING_SCORE_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("window_start", "model_version"),
+    distinct=("peak",),
+)
+
+
+class SlidingScoreStore(ScoreStore):
+    """What the sliding score came to in spans of about a minute."""
+
+    spec = SLIDING_SCORES
+    key = SLIDING_KEY
     time = "window_start"
 
 

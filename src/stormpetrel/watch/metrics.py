@@ -63,6 +63,7 @@ class WatchMetrics:
         self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
         self.windows = Counter("stormpetrel_windows_scored", "CPU windows that were scored", **within)
         self.flagged_windows = Counter("stormpetrel_windows_flagged", "CPU windows above the threshold", **within)
+        self.sliding_threads = Gauge("stormpetrel_traces_sliding_threads", "Threads that are scored every second", **within)
         self.rotation = Gauge(
             "stormpetrel_traces_rotation_windows", "Each node is judged in one of so many windows; 1: in all", **within
         )
@@ -140,6 +141,10 @@ class WatchMetrics:
         self.trace_load.set(coverage.load)
         self.node_windows.labels("judged").inc(coverage.judged)
         self.node_windows.labels("skipped").inc(coverage.skipped + coverage.passed_over * (coverage.judged + coverage.skipped))
+
+    def note_sliding(self, threads: int) -> None:
+        """Show how many threads are scored at every step."""
+        self.sliding_threads.set(threads)
 
     def note_incidents(self, open_ones: Sequence[Incident]) -> None:
         """Show the incidents that are not over, by number and kind: no label names a user, a job or a node."""

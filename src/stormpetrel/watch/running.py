@@ -133,8 +133,13 @@ class WatchRunner:
             others.append(EventFindings(site, grid, state=keeper.state_of(EventFindings.name), note=self._note_grid))
         if has_traces:
             state = keeper.state_of(TraceFindings.name)
-            show, note_coverage = self.metrics.note_traces, self.metrics.note_coverage
-            others.append(TraceFindings(site, book, state=state, note=show, note_coverage=note_coverage))
+            shown = self.metrics
+            others.append(
+                TraceFindings(
+                    site, book, state=state, note=shown.note_traces, note_coverage=shown.note_coverage,
+                    note_sliding=shown.note_sliding,
+                )
+            )  # fmt: skip
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
         acting = Acting(site, log, every_s=options.poll_s, silences=keeper.silences)

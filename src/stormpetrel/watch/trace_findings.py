@@ -36,6 +36,7 @@ from stormpetrel.alarms.trace_rules import (
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.live_windows import LiveMoment, LiveWindows
 from stormpetrel.lifecycle.live_scoring import take_job_starts, take_moment
+from stormpetrel.lifecycle.live_sliding import LiveSliding
 from stormpetrel.lifecycle.odd_nodes import JudgedMoment, LiveDetector, LiveMetrics
 from stormpetrel.lifecycle.trace_models import FAMILY as MODELS
 from stormpetrel.lifecycle.trace_models import Scored, TraceModel, load_trace_model, score_new_windows, with_regions
@@ -74,9 +75,11 @@ class TraceFindings:
         state: str = "",
         note: Callable[[Scored], None] = lambda scored: None,
         note_coverage: Callable[[Coverage], None] = lambda coverage: None,
+        note_sliding: Callable[[int], None] = lambda threads: None,
         source: PrometheusTraces | None = None,
     ) -> None:
-        self._site, self._book, self._note, self._note_coverage = site, book or SourceBook(), note, note_coverage
+        self._site, self._book = site, book or SourceBook()
+        self._note, self._note_coverage, self._note_sliding = note, note_coverage, note_sliding
         self._sampling = TraceSampling(site)
         self._reported_to = datetime.fromisoformat(json.loads(state)["told_to"]) if state else None
         self._cluster = ClusterName(site)
@@ -87,6 +90,7 @@ class TraceFindings:
         self._training: str | None = None
         self._detector = LiveDetector(site.settings.traces.alarm_share)
         self._metrics = LiveMetrics(site.settings.traces.alarm_share)
+        self._sliding = LiveSliding(site)
         self._odd: list[OddWindow] = []  # found and not yet returned
         self._moments: pl.DataFrame | None = None  # of the last day, as `node_moments` makes them
         self._late = LateWindows(window_s=site.settings.traces.window_s, overlap_s=site.settings.prometheus.overlap_s)
@@ -134,10 +138,23 @@ class TraceFindings:
         read = 0
         with self._sampling.working():
             for moment in self._live.moments(now):
+                self._slide(moment.end.timestamp())
                 self._take(moment)
                 read += moment.report.read
+            self._slide()
             take_job_starts(self._site, self._current_model(), self._live.job_starts())
         return read
+
+    def _slide(self, end_s: float | None = None) -> None:
+        """Score every second that has come; of a window that is cut, all of it, before its cursor is committed."""
+        assert self._live is not None
+        new = self._live.new_steps()
+        if self._sampling.text:  # there is no time
+            self._sliding.skip(new)
+        else:
+            self._sliding.push(self._current_model(), new)
+            self._sliding.commit(end_s)
+        self._note_sliding(self._sliding.threads)
 
     def _take(self, moment: LiveMoment) -> None:
         model = self._current_model()

@@ -46,6 +46,16 @@ class Exporter:
         return len(self._columns)
 
     @property
+    def first(self) -> int:
+        """The number of the first step that is kept."""
+        return self._first
+
+    @property
+    def known_cpus(self) -> tuple[int, ...]:
+        """The CPUs that shares are known of, in order."""
+        return self._cpus
+
+    @property
     def done(self) -> int:
         """The number of the step behind the last whose share is known."""
         return self._first + (0 if self._rates is None else len(self._rates))

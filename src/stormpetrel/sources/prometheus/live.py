@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.traces import LIVE, Indices, Rates, Trace, TraceJob
+from stormpetrel.records.traces import LIVE, Indices, NodeSteps, Rates, Trace, TraceJob
 from stormpetrel.sources.prometheus.cpu_shares import DISTINGUISHED, SAMPLE_TIME, Grid, is_cpu, thread_jobs
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces, node_batches
 from stormpetrel.sources.prometheus.exporters import TAIL_STEPS, Exporter, JobSeries, table_of, target_of
@@ -94,6 +94,7 @@ class LiveTraces:
     ) -> None:
         self._reading, self._settle_s, self._only = reading, max(settle_s, 2 * reading.step_s), only
         self._choice = choice or EveryNode()
+        self._delivered_to: dict[str, int] = {}  # by node, the step up to which `new_steps` has returned
         self._entered: set[str] = set()  # nodes that were left out in the window before, and are read in this one
         self._before, self._after = before, after
         self._window = round(start_s / reading.window_s)  # the number of the one that fills
@@ -154,6 +155,23 @@ class LiveTraces:
             self._trace({name: chosen[name] for name in names[at : at + _NODES_AT_ONCE]}, grid, first, None)
             for at in range(0, len(names), _NODES_AT_ONCE)
         ]
+
+    def new_steps(self) -> Iterator[NodeSteps]:
+        """The steps of each node whose shares have become known since they were asked for last, and that are still kept."""
+        step_s, start_s = self._reading.step_s, self.end_s - self._reading.window_s
+        for node in sorted(self._exporters):
+            one = self._usable(node, start_s)
+            if one is None:
+                continue
+            first = max(self._delivered_to.get(node, 0), one.first)
+            if one.done <= first:
+                continue
+            self._delivered_to[node] = one.done
+            number_of: dict[str, int] = {}
+            companions = self._companions_of[node].series() if node in self._companions_of else []
+            grid = Grid(first * step_s, step_s, one.done - first)
+            job = thread_jobs(companions, one.cpus(), grid, self._reading.window_s, number_of)
+            yield NodeSteps(node, one.known_cpus, first, one.steps(first, one.done - first), job, tuple(number_of))
 
     def _has_new_job(self, node: str, since_s: float) -> bool:
         """Whether some series of a job on a node begins after a moment: until then nothing was told of that job there."""

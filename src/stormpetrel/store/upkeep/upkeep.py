@@ -197,7 +197,8 @@ def _forget_predictions(table: Table, keys: pl.DataFrame) -> None:
 
 
 def _telemetry(site: Site) -> tuple[Table, ...]:
-    return site.cpu_windows.table, site.trace_scores.table, site.job_starts.table, site.job_start_scores.table
+    scores = (site.trace_scores.table, site.sliding_scores.table, site.job_start_scores.table)
+    return site.cpu_windows.table, site.job_starts.table, *scores
 
 
 def _of_nodes(site: Site) -> tuple[Table, Table]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.records.windows import Windows
+from stormpetrel.traces.networks import runtime
 from stormpetrel.traces.networks.architecture import AutoencoderSettings
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ class FittingScorer:
     def settings(self) -> AutoencoderSettings:
         """Those of the encoder."""
         return self._scorer.settings
+
+    def for_stream(self, *, steps: int, step_s: float) -> TraceScorer | None:
+        """The scorer itself, for windows that come step by step; None where it is too slow for that, or sees other windows."""
+        same = self.settings.steps == steps and abs(step_s - self._step_s) < _SAME_STEP * step_s
+        scorer = self._scorer
+        return scorer if same and isinstance(scorer, runtime.TraceScorer) and scorer.is_for_streams else None
 
     def embed(self, windows: Windows) -> npt.NDArray[np.float32]:
         """A place in the space of embeddings for each window: (windows, embedding)."""

@@ -101,6 +101,11 @@ class TraceScorer:
         scorer._try()
         return scorer
 
+    @property
+    def is_for_streams(self) -> bool:
+        """Whether one graph embeds and scores, fast enough for the window of each thread at each step."""
+        return self._whole is not None
+
     def embed(self, windows: Windows) -> Array:
         """A place in the space of embeddings for each window, after message passing: (windows, embedding)."""
         return self._embedded(windows, self._rates(windows))
