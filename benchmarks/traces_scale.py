@@ -4,8 +4,9 @@ PYTHONPATH=src python3 -m benchmarks.traces_scale [--largest 1000000] [--rounds 
 
 Each size runs in a process of its own, on one thread: CPU seconds for one step of all threads (best of some rounds) by
 `SlidingScores` with the shipped encoder and with a `fast` network of the default size (random weights: speed does not depend on
-them), next to the vanilla network scoring the same windows anew, and the memory of the process. The rank correlation of the
-sliding score with the score of the whole windows is taken over simulated threads at every second. Results in
+them), next to the vanilla network scoring the same windows anew, and the memory of the process; and what the watch does of it,
+`SlidingSpans` with the shipped encoder: nodes of 64 threads with two jobs each, every second summed up by node and job. The rank
+correlation of the sliding score with the score of the whole windows is taken over simulated threads at every second. Results in
 benchmarks/results/traces_scale.json, the figure in docs/figures/traces-scale.svg.
 """
 
@@ -28,12 +29,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.records.traces import NodeSteps
 from stormpetrel.records.windows import cut_windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 from stormpetrel.traces.networks.runtime import TraceScorer
 from stormpetrel.traces.shipped import SHIPPED
-from stormpetrel.traces.sliding import SlidingScores
+from stormpetrel.traces.sliding import SlidingScores, SlidingSpans
 
 RESULTS: Final = Path(__file__).parent / "results" / "traces_scale.json"
 FIGURE: Final = Path(__file__).parents[1] / "docs" / "figures" / "traces-scale.svg"
@@ -41,11 +43,15 @@ SIZES: Final = (100, 1_000, 10_000, 100_000, 1_000_000)
 ASKED_THREADS: Final = 100_000  # on one core, every second
 VANILLA_UP_TO: Final = 10_000  # threads; beyond, it grows with their number
 SHORTEST_S: Final = 0.05  # of a round
+NODE_THREADS: Final = 64
+SPAN_STEPS: Final = 50  # as in the watch, with windows of 100 s
+CALM_SHARE: Final = 0.999  # of calm windows lie below the threshold
 LINES: Final = {  # name of the cost, its line in the figure
     "vanilla_cpu_s": ("vanilla, anew each second: CPU s", "#b2182b"),
     "fast_cpu_s": ("fast, default size: CPU s", "#2166ac"),
+    "spans_cpu_s": ("the watch, summed up by node and job: CPU s", "#762a83"),
     "shipped_cpu_s": ("fast, shipped: CPU s", "#4d9221"),
-    "rss_gb": ("memory of the process: GB", "#777777"),
+    "spans_rss_gb": ("memory of the watch's part: GB", "#777777"),
 }
 
 Rates = npt.NDArray[np.float32]
@@ -56,9 +62,10 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="threads")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--case", type=int, help="measure one number of threads in this process, and print it")
+    parser.add_argument("--spans", type=int, help="the same of what the watch does")
     options = parser.parse_args()
-    if options.case:
-        print(json.dumps(measure(options.case, options.rounds)))
+    if options.case or options.spans:
+        print(json.dumps(measure(options.case, options.rounds) if options.case else spans_cost(options.spans, options.rounds)))
         return
     cases = [_in_process(size, options.rounds) for size in SIZES if size <= options.largest]
     libraries = {name: version(name) for name in ("onnxruntime", "numpy")}
@@ -70,8 +77,11 @@ def main() -> None:
 
 
 def _in_process(size: int, rounds: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.traces_scale", "--case", str(size), "--rounds", str(rounds)]
-    case: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    """Each in a process of its own, so that peaks of memory are their own."""
+    case: dict[str, Any] = {}
+    for what in ("--case", "--spans"):
+        command = [sys.executable, "-m", "benchmarks.traces_scale", what, str(size), "--rounds", str(rounds)]
+        case |= json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     print(case, file=sys.stderr, flush=True)
     return case
 
@@ -99,6 +109,51 @@ def sliding_cost(scorer: TraceScorer, threads: int, rounds: int, name: str) -> d
         scores.push(np.tile(step, (times, 1))[:threads])
     last = np.tile(some[-1], (times, 1))[:threads]
     return {f"{name}_cpu_s": _best(lambda: scores.push(last), rounds), "held_gb": scores.bytes_held / 1e9}
+
+
+def spans_cost(threads: int, rounds: int) -> dict[str, float]:
+    """CPU seconds of one second of the watch: its nodes' steps are pushed one at a time, and its spans are given out."""
+    scorer = _shipped()
+    steps, nodes = scorer.settings.steps, -(-threads // NODE_THREADS)
+    some = simulated_rates(min(threads, 512), 2 * steps)
+    threshold = float(np.quantile(_scores(scorer, some), CALM_SHARE))
+    spans = SlidingSpans(scorer, threshold, SPAN_STEPS)
+    sizes = [min(NODE_THREADS, threads - NODE_THREADS * node) for node in range(nodes)]
+    jobs = [np.arange(size, dtype=np.int32)[None] // (NODE_THREADS // 2) for size in sizes]
+    places = [(np.arange(size) + NODE_THREADS * node) % some.shape[1] for node, size in enumerate(sizes)]
+    rows = 0
+
+    def second(number: int) -> float:
+        nonlocal rows
+        rates = some[number % len(some)]
+        coming = [
+            NodeSteps(f"n{node:05}", tuple(range(size)), number, rates[None, places[node]], jobs[node], (f"{node}a", f"{node}b"))
+            for node, size in enumerate(sizes)
+        ]
+        began = time.process_time()
+        spans.push(coming)
+        rows += spans.take(number + 1).height
+        return time.process_time() - began
+
+    for number in range(steps):
+        second(number)
+    whole = [
+        np.mean([second(number) for number in range(first, first + SPAN_STEPS)]) for first in _firsts(steps, threads, rounds)
+    ]
+    return {"spans_cpu_s": float(min(whole)), "spans_rss_gb": _peak_gb(), "spans_rows": rows}
+
+
+def _firsts(steps: int, threads: int, rounds: int) -> range:
+    """Where each measured span begins; of very many threads one must do."""
+    return range(steps, steps + (rounds if threads <= ASKED_THREADS else 1) * SPAN_STEPS, SPAN_STEPS)
+
+
+def _scores(scorer: TraceScorer, rates: Rates) -> Rates:
+    """Of the last window of each thread, at every second."""
+    scores = SlidingScores(scorer, rates.shape[1])
+    every: Rates = np.concatenate([scores.push(step) for step in rates])
+    scored: Rates = every[np.isfinite(every)]
+    return scored
 
 
 def simulated_rates(threads: int, steps: int) -> Rates:

@@ -100,12 +100,18 @@ class Units:
     wal_bytes: float  # on the disk, of a sample
     answer_core_s: float  # CPU seconds of Prometheus for a sample that the watch reads
     event_core_s: float  # CPU seconds of the watch for one event of a job
-    score_core_s: float  # for one score of one thread by the shipped encoder, every thread every second
+    slide_core_s: float  # of the watch, to score one thread once, every thread every second, and sum it up by node and job
+    slide_mb: float  # of memory for one thread, for that
+
+    @property
+    def thread_of_watch(self) -> float:
+        """Cores of the watch for one thread: its windows are read and scored, and it is scored every second."""
+        return self.watch_cores.slope + self.slide_core_s
 
     @property
     def threads_per_watch(self) -> int:
         """How many threads one watch reads in half of a core's time."""
-        return math.floor(_HIGHEST_LOAD / self.watch_cores.slope)
+        return math.floor(_HIGHEST_LOAD / self.thread_of_watch)
 
     @property
     def thread_of_prometheus(self) -> float:
@@ -122,7 +128,7 @@ def units() -> Units:
     """The measured costs."""
     scraped = required("load_prometheus")["steps"]
     whole = [step for step in scraped if step["kept"] >= 0.99]
-    last = required("traces_scale")["cases"][-1]
+    first, *_, last = required("traces_scale")["cases"]
     looks = required("watch_jobs")["looks"]
     return Units(
         watch_cores=line_through((judged_threads(step), step["cores"]["watch"]) for step in steps() if step["windows"]),
@@ -132,7 +138,8 @@ def units() -> Units:
         wal_bytes=max(step["wal_bytes_per_sample"] for step in whole[1:] or whole),
         answer_core_s=sorted(step["read"]["prometheus_cpu_s"] / step["read"]["samples"] for step in whole)[len(whole) // 2],
         event_core_s=looks["cpu_share"] / required("watch_jobs")["asked"]["events_per_s"],
-        score_core_s=last["shipped_cpu_s"] / last["threads"],
+        slide_core_s=last["spans_cpu_s"] / last["threads"],
+        slide_mb=1e3 * (last["spans_rss_gb"] - first["spans_rss_gb"]) / (last["threads"] - first["threads"]),
     )
 
 
@@ -239,10 +246,16 @@ def unit_costs() -> str:
     """Measured cost per unit."""
     found = units()
     rows = [
-        ("a thread, read and scored by the watch", f"{1e6 * found.watch_cores.slope:.1f} µs of a core each second", "measured"),
+        (
+            "a thread, its windows read and scored by the watch",
+            f"{1e6 * found.watch_cores.slope:.1f} µs of a core each second",
+            "measured",
+        ),
+        ("a thread, scored every second by the watch", f"{1e6 * found.slide_core_s:.1f} µs of a core each second", "measured"),
         (
             "a thread in the memory of the watch",
-            f"{1e3 * found.watch_mb.slope:.1f} kB, besides {found.watch_mb.constant:,.0f} MB",
+            f"{1e3 * found.watch_mb.slope:.1f} kB, and {1e3 * found.slide_mb:.1f} kB for every second's score, "
+            f"besides {found.watch_mb.constant:,.0f} MB",
             "measured",
         ),
         (
@@ -257,7 +270,6 @@ def unit_costs() -> str:
         ),
         ("a sample in the log of Prometheus", f"{found.wal_bytes:.1f} bytes", "measured"),
         ("a sample, read by the watch", f"{1e6 * found.answer_core_s:.2f} µs of a core of Prometheus", "measured"),
-        ("a score of a thread every second, shipped encoder", f"{1e6 * found.score_core_s:.2f} µs of a core", "measured"),
         ("an event of a job: read, judged, rules, incidents", f"{1e3 * found.event_core_s:.1f} ms of a core", "measured"),
         ("threads of one watch (traces: half a core)", f"{round_down(found.threads_per_watch):,}", "computed"),
         ("threads of one Prometheus (one core)", f"{round_down(found.threads_per_prometheus):,}", "computed"),
@@ -306,8 +318,8 @@ def the_plan() -> str:
         (
             "watches of traces",
             f"{watches}, each with {in_watch:,.0f} threads",
-            f"{watches * found.watch_cores.slope * in_watch:.1f}",
-            f"{watches * found.watch_mb.at(in_watch) / 1e3:,.0f} GB",
+            f"{watches * found.thread_of_watch * in_watch:.1f}",
+            f"{watches * (found.watch_mb.at(in_watch) + found.slide_mb * in_watch) / 1e3:,.0f} GB",
             f"{watches * _KEPT_MB_A_DAY / 1e3:,.0f} GB a day at most, by traces.keep_*_mb",
         ),
         (
@@ -331,7 +343,7 @@ def the_plan() -> str:
 
 
 def _gpu_of_the_plan() -> list[tuple[str, str, str, str, str]]:
-    """The GPU that scores every second, which the watch does not do."""
+    """A GPU that scores every second with ten models, which the watch does not do."""
     measured = results(_GPU)
     if measured is None:
         return []
@@ -381,7 +393,7 @@ def threads_svg() -> str:
     """Cores by threads at 1 Hz, 10² to 10⁶."""
     found, every = units(), [step for step in steps() if step["windows"]]
     scraped = [step for step in required("load_prometheus")["steps"] if step["kept"] >= 0.99]
-    alone = [(case["threads"], case["shipped_cpu_s"]) for case in required("traces_scale")["cases"]]
+    alone = [(case["threads"], case["spans_cpu_s"]) for case in required("traces_scale")["cases"]]
     span = [10.0**power for power in (2, 3, 4, 5, 6)]
     curves = [
         Curve(
@@ -396,7 +408,7 @@ def threads_svg() -> str:
             [(step["threads"], step["cores"]) for step in scraped],
             [(threads, found.prometheus_cores.at(threads)) for threads in span],
         ),
-        Curve("a score of every thread each second, shipped encoder", "#4d9221", alone),
+        Curve("watch: every thread scored each second", "#4d9221", alone),
     ]
     return figure(curves, x=(2, 6), y=(-4, 2), across="threads at 1 Hz", up="cores")
 

@@ -168,13 +168,18 @@ def trace_scale() -> str:
     rows = [
         (
             f"{case['threads']:,}",
-            *(f"{case[name]:.2g}" if name in case else "–" for name in ("shipped_cpu_s", "fast_cpu_s", "vanilla_cpu_s")),
-            f"{case['held_gb']:.2g}",
-            f"{case['rss_gb']:.2g}",
+            *(
+                f"{case[name]:.2g}" if name in case else "–"
+                for name in ("shipped_cpu_s", "fast_cpu_s", "vanilla_cpu_s", "spans_cpu_s")
+            ),
+            *(f"{case[name]:.2g}" for name in ("held_gb", "spans_rss_gb")),
         )
         for case in found["cases"]
     ]
-    heads = ("threads", "shipped, CPU s", "fast of default size, CPU s", "vanilla anew, CPU s", "windows held, GB", "process, GB")
+    heads = (
+        "threads", "shipped, CPU s", "fast of default size, CPU s", "vanilla anew, CPU s",
+        "the watch's part, CPU s", "windows held, GB", "process of the watch's part, GB",
+    )  # fmt: skip
     rank = found["rank_correlation"]
     return table(heads, rows) + (
         f"\n\nRank correlation of the sliding score with the score of the whole window, over {rank['windows']:,} windows:"
