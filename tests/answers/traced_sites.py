@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY, frame_of
+from stormpetrel.records.window_frames import SLIDING_SCORE_SCHEMA, TRACE_SCORE_SCHEMA, WINDOW_KEY, frame_of
 from stormpetrel.records.windows import Windows, cut_windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.store.site import Site
+from stormpetrel.traces.promise import Calm, Promise
 from tests.answers.live_sites import put_jobs
 from tests.jobs.logs import made_jobs
 
@@ -74,6 +76,7 @@ class MeanScorer:
     """Draws every window as its own mean: a stand-in for a network."""
 
     calls: int = 0
+    settings: Any = field(default_factory=lambda: SimpleNamespace(steps=100))
 
     def reconstruct(self, windows: Windows) -> Any:
         self.calls += 1
@@ -83,8 +86,33 @@ class MeanScorer:
 
 def stand_in_model(*_: object, **__: object) -> Any:
     """In the place of `load_trace_model`."""
-    no_levels = {"detector": None, "hierarchy": None, "is_shipped": False}
-    return SimpleNamespace(scorer=MeanScorer(), threshold=THRESHOLD, name=MODEL, version=1, **no_levels)
+    no_levels = {"detector": None, "hierarchy": None, "is_shipped": False, "step_s": 1.0, "title": f"{MODEL} version 1"}
+    promise = Promise(0.001, 0.001, THRESHOLD, Calm(9000, 9000, 9.0))
+    return SimpleNamespace(scorer=MeanScorer(), threshold=THRESHOLD, promise=promise, name=MODEL, version=1, **no_levels)
+
+
+def sliding_row(
+    start: datetime, node: str, above: int, *, job: str | None = None, since: datetime | None = None, cpu: int | None = 3
+) -> dict[str, Any]:
+    """What a span of 50 s of eight threads came to, half of them above where any is; 64 threads where no node is named."""
+    threads = 8 if node else 64
+    return {
+        "cluster": CLUSTER, "trace": "live", "node": node, "window_start": start, "window_s": 50.0, "job_id": job, "job_type": "",
+        "model": MODEL, "model_version": 1, "threads": threads, "scored": threads * 50, "above": above,
+        "threads_above": min(above, threads // 2), "peak": 3.0, "cpu": cpu if node else None, "above_since": since,
+    }  # fmt: skip
+
+
+def put_sliding(site: Site, rows: Iterable[dict[str, Any]]) -> None:
+    """Rows of nodes into the table, and one of all nodes together for each of their spans."""
+    rows = list(rows)
+    sums: dict[datetime, int] = {}
+    for row in rows:
+        sums[row["window_start"]] = sums.get(row["window_start"], 0) + row["above"]
+    together = [sliding_row(start, "", above) for start, above in sums.items()]
+    named = [row for row in rows if row["node"]]
+    if together:
+        site.sliding_scores.append(pl.DataFrame([*together, *named], schema=SLIDING_SCORE_SCHEMA))
 
 
 def make_live(site: Site, windows: pl.DataFrame | None = None, scores: pl.DataFrame | None = None) -> LiveSite:

@@ -2,6 +2,8 @@
 
 Site, TraceModel, NodeSteps as they come -> LiveSliding.push; LiveSliding.commit -> rows of the table `sliding_scores`. It shows
 what happens now, seconds after it was scraped; incidents are opened by what is found in whole windows.
+
+TraceModel, Settings -> why_not_sliding: what keeps the watch from it, in words that also other processes can find.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from collections.abc import Iterable
 
 import polars as pl
 
+from stormpetrel.config import Settings
 from stormpetrel.ingest.traces import cluster_of
 from stormpetrel.lifecycle.trace_models import TraceModel
 from stormpetrel.records.traces import LIVE, UNKNOWN, NodeSteps
 from stormpetrel.records.window_frames import SLIDING_SCORE_SCHEMA
 from stormpetrel.store.site import Site
-from stormpetrel.traces.networks.fitting_windows import FittingScorer
+from stormpetrel.traces.networks.fitting_windows import FittingScorer, is_same_step
+from stormpetrel.traces.networks.runtime import TraceScorer
 from stormpetrel.traces.sliding import SlidingSpans
 
 SPAN_S = 60.0  # about as long as a span is; a window is so many whole ones
@@ -25,16 +29,15 @@ SPAN_S = 60.0  # about as long as a span is; a window is so many whole ones
 class LiveSliding:
     """Follows the threads of a site with the model in use; begins anew with another model, threshold or length of windows.
 
-    Nothing is scored without a threshold, by a network that is not `fast`, or by one whose windows are longer or shorter than
-    the site's: `why_not` says which. A span begins where windows begin, so that a watch that was killed, which reads on from a
-    window, comes to the same rows.
+    Where nothing is scored, `why_not` says why. A span begins where windows begin, so that a watch that was killed, which reads
+    on from a window, comes to the same rows.
     """
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._step_s, self._window_s = site.settings.prometheus.step_s, site.settings.traces.window_s
-        self._steps = max(2, round(self._window_s / self._step_s))
-        self._span = self._steps // _parts(self._steps, max(1, round(self._window_s / SPAN_S)))
+        self._step_s = site.settings.prometheus.step_s
+        self._steps = steps_of_window(site.settings)
+        self._span = span_steps(site.settings)
         self._model: TraceModel | None = None
         self._spans: SlidingSpans | None = None
         self._committed = 0  # the step before which every span was given out
@@ -72,14 +75,9 @@ class LiveSliding:
 
     def _begin(self, model: TraceModel) -> None:
         self._model, self._spans = model, None
-        fitting = model.scorer if isinstance(model.scorer, FittingScorer) else None
-        scorer = fitting.for_stream(steps=self._steps, step_s=self._step_s) if fitting is not None else None
-        if model.threshold is None:
-            self.why_not = "the model has no threshold yet"
-        elif scorer is None:
-            self.why_not = "the model is not `fast`, or its windows are not as long as traces.window_s"
-        else:
-            self.why_not = ""
+        self.why_not = why_not_sliding(model, self._site.settings)
+        scorer = None if self.why_not else _stream_scorer(model, self._site.settings)
+        if scorer is not None and model.threshold is not None:
             self._spans = SlidingSpans(scorer, model.threshold, self._span)
 
     def _frame(self, spans: pl.DataFrame) -> pl.DataFrame:
@@ -100,6 +98,40 @@ class LiveSliding:
             above_since=moment(pl.col("above_since") + 1),
         )
         return rows.select(list(SLIDING_SCORE_SCHEMA)).cast(SLIDING_SCORE_SCHEMA)
+
+
+def why_not_sliding(model: TraceModel, settings: Settings) -> str:
+    """Why a model cannot score every step of a site, and what to do, in sentences; empty where it can."""
+    steps, step_s = steps_of_window(settings), settings.prometheus.step_s
+    if model.threshold is None:
+        return "The model has no threshold yet: too few calm windows of this site have been scored."
+    if _stream_scorer(model, settings) is not None:
+        return ""
+    seen = model.scorer.settings.steps
+    if seen != steps or not is_same_step(model.step_s, step_s):
+        return (
+            f"The model sees windows of {seen} values, one every {model.step_s:g} s. Those of this site have {steps}, one every"
+            f" {step_s:g} s (traces.window_s, prometheus.step_s). Train a model on them: stormpetrel traces train"
+        )
+    return f"{model.title} is too slow for it. Train a fast one: stormpetrel traces train --architecture fast"
+
+
+def steps_of_window(settings: Settings) -> int:
+    """How many steps a window of a site has."""
+    return max(2, round(settings.traces.window_s / settings.prometheus.step_s))
+
+
+def span_steps(settings: Settings) -> int:
+    """How many steps a span has: a window is so many whole ones."""
+    steps = steps_of_window(settings)
+    return steps // _parts(steps, max(1, round(settings.traces.window_s / SPAN_S)))
+
+
+def _stream_scorer(model: TraceModel, settings: Settings) -> TraceScorer | None:
+    fitting = model.scorer if isinstance(model.scorer, FittingScorer) else None
+    if fitting is None:
+        return None
+    return fitting.for_stream(steps=steps_of_window(settings), step_s=settings.prometheus.step_s)
 
 
 def _pass_over(new: Iterable[NodeSteps]) -> None:

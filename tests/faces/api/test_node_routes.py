@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import polars as pl
@@ -67,7 +67,18 @@ def test_a_user_gets_windows_of_the_own_jobs_only(traced):
 def test_what_is_odd_is_for_administrators(traced):
     told = traced.get("/nodes/findings")
     assert (told["judged"], told["findings"], told["nodes"], told["cluster"]) == (False, [], [], None)
+    assert "prometheus.url" in told["sliding"]["why_not"] and not told["sliding"]["fresh"]
+    assert told["windows_until"] == (made.START + timedelta(minutes=11, seconds=40)).isoformat().replace("+00:00", "Z")
     assert traced.ask("GET", "/nodes/findings", user="ada").status_code == 403
+
+
+def test_who_is_above_in_the_newest_seconds_is_told_at_once(traced):
+    start = datetime.now(UTC) - timedelta(seconds=50)
+    traced.get("/nodes/findings")  # what is said of whole windows is kept
+    made.put_sliding(traced.site, [made.sliding_row(start, "n003", 200, job="4711", since=start)])
+    told = traced.get("/nodes/findings")["sliding"]
+    assert told["fresh"] and [node["node"] for node in told["nodes"]] == ["n003"]
+    assert told["nodes"][0]["sentence"].endswith("(job 4711)") and told["above_share"] == 200 / 3200
 
 
 def test_a_site_without_traces_says_what_it_lacks(world):

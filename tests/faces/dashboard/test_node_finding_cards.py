@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers.schemas.nodes import NodeFindings
-from stormpetrel.answers.schemas.traces import OddNode, SimilarNodeWindow, WholeNode
-from stormpetrel.faces.dashboard.pages.node_cards import findings
+from stormpetrel.answers.schemas.traces import OddNode, SimilarNodeWindow, SlidingNode, SlidingNow, WholeNode
+from stormpetrel.faces.dashboard.pages.node_findings import every_second, findings
 
 AT = datetime(2026, 11, 2, 14, 0, tzinfo=UTC)
 SENTENCE = (
@@ -40,9 +40,12 @@ TOGETHER = MEMORY.model_copy(update={"level": "cluster", "node": "", "sentence":
 def shown(**changes: object) -> str:
     whole = {"findings": [ODD], "nodes": [MEMORY], "cluster": TOGETHER, "judged": True}
     answer = NodeFindings(as_of=AT, model="traces-fast", model_version=1, shipped=False, share=0.001, **{**whole, **changes})
+    return json.dumps(findings(on_page(), answer), cls=PlotlyJSONEncoder)
+
+
+def on_page():
     settings = SimpleNamespace(site=SimpleNamespace(time_zone="UTC"), serve=SimpleNamespace(prefix=""))
-    live = SimpleNamespace(settings=settings)
-    return json.dumps(findings(live, answer), cls=PlotlyJSONEncoder)
+    return SimpleNamespace(settings=settings)
 
 
 @pytest.mark.parametrize(
@@ -59,5 +62,42 @@ def test_the_score_of_a_node_as_a_whole_is_shown_with_the_metric_that_is_unusual
 
 
 def test_a_calm_site_and_one_that_nobody_judges_say_so():
-    assert "No node is unusual compared with normal nodes of this site." in shown(findings=[])
+    assert "On no node are threads unusual compared with normal nodes of this site." in shown(findings=[])
     assert "stormpetrel traces train" in shown(findings=[], nodes=[], cluster=None, judged=False)
+
+
+def test_windows_of_long_ago_are_not_said_to_be_of_now():
+    old = shown(windows_until=AT - timedelta(hours=4))
+    assert "10:00:00, 4 h ago." in old and "This is how it was then, not now." in old
+    assert "not now" not in shown(windows_until=AT - timedelta(seconds=20)) and "not now" not in shown()
+
+
+def test_how_rare_a_node_is_stands_in_words_and_metrics_only_where_there_are_any():
+    calm = MEMORY.model_copy(update={"unusual": None, "now": None, "usual": None, "score": 24.1})
+    page = shown(nodes=[calm])
+    assert "fewer than one in 10,000" in page and "Usually" not in page
+    assert "one in 398" in shown() and "Usually" in shown()
+
+
+def seconds(**changes):
+    nodes = [
+        SlidingNode(
+            sentence=f"node n{number:03}: 4 of 8 threads above", node=f"n{number:03}", job_id=None, threads=8, threads_above=4,
+            above_share=0.5, since=AT, earlier=False, peak=2.0, cpu=3,
+        )
+        for number in range(20)
+    ]  # fmt: skip
+    whole = {"fresh": True, "until": AT, "why_not": "", "threads": 160, "above_share": 0.5, "expected_share": 0.001}
+    answer = SlidingNow(**{**whole, "sentence": "20 nodes are above the threshold", "nodes": nodes, **changes})
+    return json.dumps(every_second(on_page(), answer), cls=PlotlyJSONEncoder)
+
+
+def test_the_newest_seconds_are_said_to_be_a_quick_score_and_the_rest_of_many_is_counted():
+    page = seconds()
+    assert "20 nodes are above the threshold" in page and "node n007: 4 of 8" in page and "node n008" not in page
+    assert "And 12 more" in page and "incidents come from whole windows" in page and "node=n007" in page
+
+
+def test_where_nothing_slides_only_the_reason_stands_there():
+    page = seconds(fresh=False, nodes=[], sentence="Threads are not scored every second now. The watch is not running.")
+    assert "The watch is not running." in page and "quick score" not in page

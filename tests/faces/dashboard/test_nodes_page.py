@@ -1,6 +1,7 @@
 """Nodes and traces: what the page shows to whom, and in a real browser."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, quote, urlsplit
 
 import polars as pl
@@ -171,6 +172,27 @@ def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
     assert visit.axe() == []
     assert visit.overflow() == 0
     assert visit.page.evaluate("window.hacked") is None
+    visit.clean()
+
+
+@browser_test
+def test_who_is_above_in_the_newest_seconds_is_shown_with_a_way_to_the_node(browser, traced):
+    start = datetime.now(UTC) - timedelta(seconds=50)
+    rows = [made.sliding_row(start, name, above, job="1001", since=start) for name, above in (("node002", 200), (MARKUP, 7))]
+    made.put_sliding(traced.site, rows)
+    visit = browser.open("/nodes", wait_for="#nodes-seconds li a")
+    told = visit.page.inner_text("#nodes-seconds")
+    assert "2 nodes are above the threshold" in told and "incidents come from whole windows" in told
+    assert "node node002: 4 of 8 threads above what one calm second in 1,000 reaches" in told and MARKUP in told
+    visit.page.wait_for_selector("#nodes-findings h3:has-text('In whole windows')")
+    assert "This is how it was then, not now." in visit.page.inner_text("#nodes-findings")
+    visit.page.wait_for_selector(DRAWN)
+    for table in ("#nodes-table", "#nodes-thread-table", "#nodes-windows"):
+        visit.page.locator(table).scroll_into_view_if_needed()
+        visit.page.wait_for_selector(f"{table} .ag-row .ag-cell")
+    assert visit.axe() == []
+    visit.page.click("#nodes-seconds li a:has-text('node002')")
+    visit.page.wait_for_selector("#nodes-clear-node")
     visit.clean()
 
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from stormpetrel.answers.nodes.board import NodeBoard
+from stormpetrel.answers.nodes.sliding import sliding_now
 from stormpetrel.answers.nodes.traces import odd_nodes
+from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.schemas.nodes import NodeFindings
-from stormpetrel.answers.schemas.traces import WholeNode
+from stormpetrel.answers.schemas.traces import SlidingNow, WholeNode
 from stormpetrel.answers.viewer import READ
 from stormpetrel.records.window_frames import METRIC_NAMES, NODE_LEVEL
 
@@ -35,7 +37,16 @@ def node_findings(live: LiveSite, viewer: Viewer) -> NodeFindings:
     viewer.require(READ)
     viewer.require_admin()
     board = live.boards.nodes.latest(live).value
-    return board.answer(("what is odd",), lambda: _findings(live, viewer, board))
+    whole_windows = board.answer(("what is odd",), lambda: _findings(live, viewer, board))
+    return whole_windows.model_copy(update={"as_of": live.now(), "sliding": sliding_score(live, viewer)})
+
+
+def sliding_score(live: LiveSite, viewer: Viewer) -> SlidingNow:
+    """Who is above the threshold in the newest seconds, read anew each time."""
+    viewer.require(READ)
+    viewer.require_admin()
+    model = live.boards.nodes.latest(live).value.value.network.load(live.site)
+    return again(lambda: sliding_now(live.site, viewer, model))
 
 
 def whole_nodes(site: Site, viewer: Viewer, model: TraceModel) -> list[WholeNode]:
@@ -65,8 +76,10 @@ def _findings(live: LiveSite, viewer: Viewer, board: Snapshot[NodeBoard]) -> Nod
     odd, whole = odd_nodes(live.site, viewer, model), whole_nodes(live.site, viewer, model)
     nodes = [row for row in whole if row.level == NODE_LEVEL]
     cluster = next((row for row in whole if row.level != NODE_LEVEL), None)
+    ends = pl.col("window_start") + pl.duration(milliseconds=(1000 * pl.col("window_s")).cast(pl.Int64))
     return NodeFindings(
         as_of=board.at,
+        windows_until=board.value.windows.select(ends.max()).item(),
         model=model.name,
         model_version=model.version,
         shipped=model.is_shipped,

@@ -36,6 +36,7 @@ from stormpetrel.answers.schemas.traces import (
     ScoringReceipt,
     SimilarNodeWindow,
     SiteTraces,
+    SlidingNow,
     ThresholdPromise,
     TraceDiagnosis,
     TraceMap,
@@ -177,11 +178,16 @@ def trace_diagnosis(
     site: Site | None = None,
     findings: list[OddNode] | None = None,
     nodes: Sequence[WholeNode] = (),
+    sliding: SlidingNow | None = None,
 ) -> TraceDiagnosis:
-    """Odd nodes, who lies near Bad IO or in a known region, and what was like it; ModelError where the model knows none."""
+    """Odd nodes, who is above the threshold now, who lies near Bad IO or in a known region, and what was like it.
+
+    ModelError where the model knows none of these.
+    """
     _refuse_empty(windows)
     model = windows.model
-    if model.bad_io is None and not len(model.regions) and findings is None:
+    knows_nothing = model.bad_io is None and not len(model.regions) and findings is None
+    if knows_nothing and not (sliding is not None and sliding.fresh):
         raise ModelError(
             "The model knows no Bad IO windows and no named region: there is nothing to measure a distance from.",
             hint="Name a trouble (stormpetrel traces label), or take in a campaign with Bad IO jobs: stormpetrel traces train",
@@ -193,6 +199,7 @@ def trace_diagnosis(
         **near.model_dump(),
         findings=findings,
         nodes=list(nodes),
+        sliding=sliding,
         regions=fitted_regions(model),
         inside=region_suspects(points),
         like=[] if site is None else like_before(site, model, points),

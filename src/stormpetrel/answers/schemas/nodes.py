@@ -9,7 +9,7 @@ from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, Problem, Question
 from stormpetrel.answers.schemas.jobs import Moment
-from stormpetrel.answers.schemas.traces import OddNode, WholeNode
+from stormpetrel.answers.schemas.traces import OddNode, SlidingNow, WholeNode
 
 WINDOW_PATTERN: Final = r"^[0-9]{1,8}-[0-9]{1,17}-.{1,600}$"
 WINDOW_EXAMPLE: Final = "12-1763200000000000-node3-live-cluster"
@@ -101,6 +101,7 @@ class NodeFindings(Answer):
     """What is odd on the nodes now, in sentences, and the one score of each node and of all nodes together."""
 
     as_of: datetime
+    windows_until: datetime | None = Field(default=None, description="end of the newest scored window; null: there is none")
     model: str
     model_version: int
     shipped: bool = Field(description="whether it is the shipped encoder, which has neither detector nor levels")
@@ -109,6 +110,7 @@ class NodeFindings(Answer):
     findings: list[OddNode] = Field(description="oddest first")
     nodes: list[WholeNode] = Field(description="the newest score of each node, the most unusual first; 500 at most")
     cluster: WholeNode | None = Field(description="null where the model has no levels above the thread")
+    sliding: SlidingNow | None = Field(default=None, description="the quick score of every second; null from older servers")
 
 
 class NodeNames(Answer):

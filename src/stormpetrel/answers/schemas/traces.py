@@ -200,6 +200,39 @@ class WholeNode(Answer):
     sentence: str = Field(examples=["node n003: memory pressure 43%, usually 1%; one in 2,000 calm moments is as unusual"])
 
 
+class SlidingNode(Answer):
+    """A node some of whose threads are above the threshold now, second by second; one for each job on it."""
+
+    sentence: str = Field(
+        examples=["node n003: 11 of 32 threads above what one calm second in 1,000 reaches, since 14:02:31 (job 4711)"]
+    )
+    node: str
+    job_id: str | None = Field(description="null for threads without a known job")
+    threads: int = Field(description="of the job on this node that had scores")
+    threads_above: int = Field(description="with at least one score above the threshold in the newest span")
+    above_share: float = Field(description="of their scores above the threshold")
+    since: datetime = Field(description="end of the first second above, of all spans without a break up to now")
+    earlier: bool = Field(description="whether it may have begun earlier: an hour is looked back at most")
+    peak: float = Field(description="the highest score, divided by the threshold")
+    cpu: int = Field(description="of the thread with that score")
+
+
+class SlidingNow(Answer):
+    """The quick score of every thread in every second, summed up over the newest span of about a minute.
+
+    It shows what happens now; incidents come from whole windows.
+    """
+
+    fresh: bool = Field(description="whether it is of now; false: see why_not")
+    until: datetime | None = Field(description="end of the newest span that was scored; null: none in the last hour")
+    why_not: str = Field(description="why nothing is scored now, and what to do; empty where it is")
+    threads: int = Field(description="with scores in that span")
+    above_share: float | None = Field(description="of their scores above the threshold; null: nothing is scored now")
+    expected_share: float | None = Field(description="of calm windows that may be; null: the model has no threshold yet")
+    sentence: str = Field(description="all of it in words; times are in the zone of the site")
+    nodes: list[SlidingNode] = Field(description="those above the threshold now, most scores above first; 500 at most")
+
+
 class RegionSuspect(Answer):
     """A job on a node (or a node's threads without a job) some of whose windows lie in a known region."""
 
@@ -244,6 +277,7 @@ class TraceDiagnosis(TraceModelAnswer, NearBadIo):
 
     findings: list[OddNode] | None = Field(default=None, description="oddest first; null where the model has no detector")
     nodes: list[WholeNode] = Field(default=[], description="each node as a whole, and all together, the most unusual first")
+    sliding: SlidingNow | None = Field(default=None, description="the quick score of every second, as it is now")
     regions: list[FittedRegion] = Field(default=[])
     inside: list[RegionSuspect] = Field(default=[], description="who lies in a known region, most windows first")
     like: list[LikeBefore] = Field(

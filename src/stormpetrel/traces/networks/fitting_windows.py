@@ -38,7 +38,7 @@ class FittingScorer:
 
     def for_stream(self, *, steps: int, step_s: float) -> TraceScorer | None:
         """The scorer itself, for windows that come step by step; None where it is too slow for that, or sees other windows."""
-        same = self.settings.steps == steps and abs(step_s - self._step_s) < _SAME_STEP * step_s
+        same = self.settings.steps == steps and is_same_step(self._step_s, step_s)
         scorer = self._scorer
         return scorer if same and isinstance(scorer, runtime.TraceScorer) and scorer.is_for_streams else None
 
@@ -63,9 +63,14 @@ class FittingScorer:
         return fitted(windows, steps=self.settings.steps, step_s=self._step_s)
 
 
+def is_same_step(step_s: float, other_s: float) -> bool:
+    """Whether two lengths of a step are one."""
+    return abs(step_s - other_s) < _SAME_STEP * other_s
+
+
 def fitted(windows: Windows, *, steps: int, step_s: float) -> Windows:
     """The same windows in `steps` steps of `step_s`; those that have them already as they are."""
-    if windows.steps == steps and abs(windows.step_s - step_s) < _SAME_STEP * step_s:
+    if windows.steps == steps and is_same_step(windows.step_s, step_s):
         return windows
     weights = _weights(windows.steps, windows.step_s, steps, step_s)
     return replace(windows, rates=_mixed(weights, windows.rates), step_s=step_s)
@@ -73,7 +78,7 @@ def fitted(windows: Windows, *, steps: int, step_s: float) -> Windows:
 
 def unfitted(rates: npt.NDArray[np.float32], windows: Windows, *, step_s: float) -> npt.NDArray[np.float32]:
     """Rates (windows, steps of the encoder, 4) in the steps of the windows that they were made of; sums to one."""
-    if windows.steps == rates.shape[1] and abs(windows.step_s - step_s) < _SAME_STEP * step_s:
+    if windows.steps == rates.shape[1] and is_same_step(windows.step_s, step_s):
         return rates
     back = _weights(windows.steps, windows.step_s, rates.shape[1], step_s).T
     return _mixed(back / back.sum(axis=1, keepdims=True), rates)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -12,10 +13,14 @@ from typer.testing import CliRunner
 
 from stormpetrel.errors import ModelError, SourceError, UsageError
 from stormpetrel.faces.cli.main import app
+from stormpetrel.lifecycle.trace_models import calibration_fact
 from stormpetrel.records.traces import UNKNOWN_JOB, Split
 from stormpetrel.sources.trace_files import write_trace
 from stormpetrel.store.site import open_site
 from stormpetrel.traces import study
+from stormpetrel.traces.shipped import NAME as SHIPPED
+from stormpetrel.traces.shipped import shipped_version
+from tests.answers import traced_sites as made
 from tests.builders import make_site
 from tests.lifecycle.traced_site import put_windows, traced_site
 from tests.traces.small import one_torch_thread, small_trace, small_windows
@@ -181,6 +186,28 @@ def test_the_diagnosis_names_its_region(site_folder, tmp_path):
     assert all(one["job_type"] not in ("Bad IO", "Idle") for one in found["suspects"])
     assert "of the centre of Bad IO" in ran("diagnose", site=site_folder)
     assert "Plotly.newPlot(" in (tmp_path / "near.html").read_text()
+
+
+def test_the_diagnosis_says_who_is_above_in_the_newest_seconds_or_why_nobody_knows(tmp_path):
+    folder = tmp_path / "site"
+    with traced_site(folder) as site:
+        rows = (("n003", 300, "4711"), ("n004", 20, None), ("n005", 1, None))
+        start = datetime.now(UTC) - timedelta(seconds=50)
+        made.put_sliding(site, [made.sliding_row(start, name, above, job=job, since=start) for name, above, job in rows])
+    ran("score", site=folder)
+    assert "every second now. No Prometheus with CPU counters is named" in " ".join(ran("diagnose", site=folder).split())
+    with open_site(folder) as site:
+        shipped = {"name": SHIPPED, "version": shipped_version()}
+        promise = {"asked": 0.1, "share": 0.1, "threshold": 0.1, "calm": {"windows": 9, "independent": 9, "hours": 1.0}}
+        site.state.set_fact(calibration_fact(shipped["version"]), json.dumps(promise))
+        same = site.sliding_scores.read().collect()
+        as_shipped = same.with_columns(model=pl.lit(shipped["name"]), model_version=pl.lit(shipped["version"], dtype=pl.Int64))
+        site.sliding_scores.append(as_shipped)
+    shown = " ".join(ran("diagnose", "--top", "2", site=folder).split())
+    assert "3 nodes are above the threshold" in shown and "and 1 more (--top)" in shown
+    assert "node n003: 4 of 8 threads above what one calm second in 10 reaches" in shown and "(job 4711)" in shown
+    assert "quick score of single threads, second by second; incidents come from whole windows." in shown
+    assert [node["node"] for node in told("diagnose", site=folder)["sliding"]["nodes"]] == ["n003", "n004", "n005"]
 
 
 @pytest.mark.needs("torch")

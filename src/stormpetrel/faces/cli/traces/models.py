@@ -14,9 +14,10 @@ from rich.console import Console
 
 from stormpetrel.answers.nodes.findings import rarity, whole_nodes
 from stormpetrel.answers.nodes.regions import label_windows, list_regions, remove_regions
+from stormpetrel.answers.nodes.sliding import QUICK_SCORE, sliding_now
 from stormpetrel.answers.nodes.traces import ScoredWindows, odd_nodes, score_traces, scored_windows, trace_diagnosis, trace_map
 from stormpetrel.answers.schemas.registry import TrainedModel
-from stormpetrel.answers.schemas.traces import RegionLine, ScoringReceipt, TraceModelAnswer
+from stormpetrel.answers.schemas.traces import RegionLine, ScoringReceipt, SlidingNow, TraceModelAnswer
 from stormpetrel.answers.site.registry import train_traces
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
@@ -129,7 +130,8 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
     with open_site(context) as site:
         windows = scored_windows(site, LOCAL)
         model = windows.model
-        answer = trace_diagnosis(windows, site, odd_nodes(site, LOCAL, model), whole_nodes(site, LOCAL, model))
+        odd, whole, now = odd_nodes(site, LOCAL, model), whole_nodes(site, LOCAL, model), sliding_now(site, LOCAL, model)
+        answer = trace_diagnosis(windows, site, odd, whole, now)
     tables = [suspects_table(answer, top=top)] if answer.radius is not None else []
     if answer.regions:
         tables += [regions_table(answer.regions), inside_table(answer.inside, top=top)]
@@ -149,9 +151,21 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
             out.print("On no node are threads unusual compared with normal nodes of this site.")
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
             out.print(plain(row.sentence))
+        if answer.sliding is not None:
+            _print_sliding(out, answer.sliding, top)
         _print_tables(out, tables, answer)
 
     emit(answer, show, as_json=as_json, plot=plot, draw=draw)
+
+
+def _print_sliding(out: Console, sliding: SlidingNow, top: int) -> None:
+    out.print(plain(sliding.sentence))
+    for node in sliding.nodes[:top]:
+        out.print(plain(f"  {node.sentence}"))
+    if len(sliding.nodes) > top:
+        out.print(f"  … and {len(sliding.nodes) - top:,} more (--top)")
+    if sliding.fresh:
+        out.print(QUICK_SCORE)
 
 
 def _scored(context: typer.Context) -> ScoredWindows:

@@ -1,10 +1,6 @@
 """The parts of the page of nodes: the heat map, the table of nodes, the map of embeddings, the diagnosis, the windows.
 
 Nodes and NodeDrawing -> cards. A click on any of the figures chooses; every table leads to the same by keyboard.
-
-Cards about nodes: what is unusual on them now, in sentences with their evidence, and the score of each node as a whole.
-
-NodeFindings -> components. The newest windows count, whatever the page has chosen.
 """
 
 from __future__ import annotations
@@ -17,30 +13,24 @@ import numpy as np
 import polars as pl
 from dash import html
 
-from stormpetrel.answers.nodes.findings import rarity
 from stormpetrel.answers.nodes.nodes import Heat, NodeDrawing
-from stormpetrel.answers.schemas.nodes import NodeFindings, NodeRow, Nodes, NodesQuestion, ScoredWindow, ThreadTrace
+from stormpetrel.answers.schemas.nodes import NodeRow, Nodes, NodesQuestion, ScoredWindow, ThreadTrace
 from stormpetrel.faces.dashboard.blocks import attributes, card, plot
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
 from stormpetrel.figures.nodes import as_svg, framed_cells
 from stormpetrel.figures.trace_models import UNKNOWN_LABEL, iowait_diagnosis, node_heat_map, trace_map
-from stormpetrel.records.window_frames import METRIC_NAMES
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
     from plotly.graph_objects import Figure
 
     from stormpetrel.answers.live_site import LiveSite
-    from stormpetrel.answers.schemas.traces import OddNode, WholeNode
 
 PLAIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}
 _ROW_PX: Final = 26
 _MAP_PX: Final = 440
 _LEGEND: Final[dict[str, Any]] = {"orientation": "h", "y": -0.18, "title": {"text": ""}, "itemsizing": "constant"}
-_MOST: Final = 8  # sentences
-_LISTED_THREADS: Final = 16
-_ALIKE: Final = 0.25  # a window before that is odd in another direction is not like this one
 
 
 def what_is_chosen(live: LiveSite, question: NodesQuestion, link: PageLink) -> list[Component]:
@@ -243,77 +233,3 @@ def _length(seconds: int) -> str:
         if seconds >= unit and np.isclose(seconds % unit, 0):
             return unit_name if seconds == unit else f"{seconds // unit} {unit_name}s"
     return f"{seconds} s"
-
-
-def findings(live: LiveSite, answer: NodeFindings) -> list[Component]:
-    """The sentences, oddest first, and the table of nodes as a whole."""
-    zone = ZoneInfo(live.settings.site.time_zone)
-    link = PageLink.of(live, "/nodes", {})
-    parts: list[Component] = []
-    if not answer.judged:
-        text = "Nodes as a whole are not judged yet: the site needs its own model: stormpetrel traces train"
-        parts.append(html.P(text, className="soft"))
-    elif not answer.findings:
-        parts.append(html.P("No node is unusual compared with normal nodes of this site.", className="soft"))
-    parts += [_finding(one, zone, link) for one in answer.findings[:_MOST]]
-    if len(answer.findings) > _MOST:
-        parts.append(html.P(f"And {len(answer.findings) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))
-    if answer.cluster is not None:
-        parts.append(html.P(f"{_capital(answer.cluster.sentence)}.", className="soft small"))
-    if answer.nodes:
-        parts.append(_whole(answer.nodes, zone, link))
-    return parts
-
-
-def _finding(finding: OddNode, zone: ZoneInfo, link: PageLink) -> Component:
-    cpus = ", ".join(str(cpu) for cpu in finding.threads[:_LISTED_THREADS])
-    more = ", …" if len(finding.threads) > _LISTED_THREADS else ""
-    rows: list[Any] = [
-        html.Li(f"{finding.mode}: {finding.before:.0%} before, {finding.now:.0%} since {_clock(finding.since, zone)}"),
-        html.Li(f"threads {cpus}{more} ({len(finding.threads)} of {finding.of_threads})"),
-        html.Li(f"{rarity(finding.score)} calm node windows is as odd"),
-    ]
-    similar = [one for one in finding.similar if one.likeness >= _ALIKE]
-    if similar:
-        alike = "; ".join(f"{one.node} at {_clock(one.window_start, zone)} ({one.likeness:.0%} alike)" for one in similar)
-        rows.append(html.Li(f"windows like it before: {alike}"))
-    return html.Details(
-        [
-            html.Summary([html.A(finding.sentence, href=link.to(node=finding.node))]),
-            html.Ul(rows, className="small", style={"paddingLeft": "2.2rem"}),
-        ],
-        className="node-finding",
-        open=True,
-    )
-
-
-def _whole(nodes: list[WholeNode], zone: ZoneInfo, link: PageLink) -> Component:
-    columns = (
-        TableColumn("node", "Node", "link", 120),
-        TableColumn("score", "Node as a whole", "number", 150, "One in 10 to the power of this is as unusual: 3 is a thousandth"),
-        TableColumn("metric", "Unusual", width=150, hint="The metric that is farthest from what is usual"),
-        TableColumn("now", "Now", "percent", 90),
-        TableColumn("usual", "Usually", "percent", 100),
-        TableColumn("when", "Window", width=140),
-    )
-    rows = [
-        {
-            "node": row.node,
-            "node_link": link.to(node=row.node),
-            "score": round(row.score, 2),
-            "metric": METRIC_NAMES[row.unusual] if row.unusual else "",
-            "now": None if row.now is None else 100 * row.now,
-            "usual": None if row.usual is None else 100 * row.usual,
-            "when": _clock(row.window_start, zone),
-        }
-        for row in nodes
-    ]
-    return sortable_table("nodes-whole", columns, rows, label="Each node as a whole, the most unusual first", most_px=300)
-
-
-def _clock(moment: datetime, zone: ZoneInfo) -> str:
-    return f"{moment.astimezone(zone):%d %b, %H:%M}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

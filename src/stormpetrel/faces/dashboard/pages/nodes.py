@@ -16,7 +16,7 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.nodes.board import NodeBoard, stamp_of
-from stormpetrel.answers.nodes.findings import node_findings
+from stormpetrel.answers.nodes.findings import node_findings, sliding_score
 from stormpetrel.answers.nodes.nodes import NodeDrawing, node_answer, node_drawing, node_names
 from stormpetrel.answers.schemas.nodes import MOST_LETTERS, MOST_WINDOWS, NodeNames, Nodes, NodesQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
@@ -26,7 +26,7 @@ from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import node_cards as cards
-from stormpetrel.faces.dashboard.pages import node_cards as finding_cards
+from stormpetrel.faces.dashboard.pages import node_findings as finding_cards
 from stormpetrel.faces.dashboard.pages.node_trace import MODE_LABELS, trace_part
 from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SPANS: Final = {"hour": "Hour", "day": "Day", "week": "Week", "all": "All"}
 _LISTED: Final = 500  # names to choose from
+_SECONDS_MS: Final = 20_000  # until the newest seconds are asked for again
 _CLICKS: Final = {
     "nodes-heat": "nodes.focus", "nodes-map": "nodes.point", "nodes-diagnosis": "nodes.point", "nodes-threads": "nodes.thread",
     "nodes-threads-made": "nodes.thread",
@@ -83,14 +84,7 @@ def register(app: Dash, live: LiveSite) -> None:
     for part, draw_part in _PARTS.items():
         _draw_later(app, live, part, draw_part)
 
-    @app.callback(Output("nodes-findings", "children"), Input("nodes-asked-for", "data"))
-    def find(query: dict[str, str] | None) -> Any:
-        """What is odd, in a request of its own: a large site takes seconds to judge."""
-        del query
-        try:
-            return finding_cards.findings(live, node_findings(live, current_viewer()))
-        except StormpetrelError as error:
-            return notice(error.what, error.hint)
+    _fill_unusual(app, live)
 
     @app.callback(Output("nodes-trace", "children"), Input("nodes-pick", "data"))
     def draw(choice: dict[str, Any] | None) -> Any:
@@ -155,7 +149,7 @@ def _body(live: LiveSite, board: Snapshot[NodeBoard], viewer: Viewer, of_link: N
         *_whose_model(answer),
         _figures(live, answer),
         *choice_made,
-        *([card("What is unusual now", html.Div(id="nodes-findings", className="nodes-later"))] if viewer.is_admin else []),
+        *([_unusual()] if viewer.is_admin else []),
         html.Div([cards.heat(live, answer, drawing.heat, of_link), cards.node_table(live, drawing, link)], className="cards"),
         html.Div(
             [
@@ -168,6 +162,38 @@ def _body(live: LiveSite, board: Snapshot[NodeBoard], viewer: Viewer, of_link: N
         cards.window_table(live, answer, link),
         as_of(live, answer.as_of, *_small_print(answer)),
     ]
+
+
+def _unusual() -> Component:
+    """The card of what is unusual now; both of its parts are filled in requests of their own."""
+    return card(
+        "What is unusual now",
+        html.Div(id="nodes-seconds", className="nodes-unusual"),
+        html.Div(id="nodes-findings", className="nodes-unusual"),
+        dcc.Interval(id="nodes-seconds-tick", interval=_SECONDS_MS),
+    )
+
+
+def _fill_unusual(app: Dash, live: LiveSite) -> None:
+    """Answer for the card of what is unusual."""
+
+    @app.callback(Output("nodes-findings", "children"), Input("nodes-asked-for", "data"))
+    def find(query: dict[str, str] | None) -> Any:
+        """What is odd, in a request of its own: a large site takes seconds to judge."""
+        del query
+        try:
+            return finding_cards.findings(live, node_findings(live, current_viewer()))
+        except StormpetrelError as error:
+            return notice(error.what, error.hint)
+
+    @app.callback(Output("nodes-seconds", "children"), Input("nodes-seconds-tick", "n_intervals"))
+    def find_now(tick: int | None) -> Any:
+        """Who is above the threshold in the newest seconds."""
+        del tick
+        try:
+            return finding_cards.every_second(live, sliding_score(live, current_viewer()))
+        except StormpetrelError as error:
+            return notice(error.what, error.hint)
 
 
 def _draw_later(app: Dash, live: LiveSite, part: str, draw: Callable[[LiveSite, Nodes, NodeDrawing], list[Component]]) -> None:
