@@ -239,8 +239,11 @@ class LiveSite:
         self._begin_sums()
 
     def _begin_sums(self) -> None:
-        """Have the sums of a large site worked out once after the start: whoever opens Trends first does not wait for them."""
-        if not self._sums_begun and self.overview.height >= _LARGE_SITE:
+        """Have the sums of a large site worked out once after the start: whoever opens Trends first does not wait for them.
+
+        Older months of the overview come first: both at a time would need the memory of both.
+        """
+        if not self._sums_begun and self.overview.is_whole and self.overview.height >= _LARGE_SITE:
             self._sums_begun = True
             self.boards.books.peek(self)
 
