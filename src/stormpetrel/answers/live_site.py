@@ -23,7 +23,7 @@ from stormpetrel.answers.background import Background
 from stormpetrel.answers.cluster.board import cluster_background
 from stormpetrel.answers.cluster.capacity import capacity_background
 from stormpetrel.answers.history.day_book import book_background
-from stormpetrel.answers.history.profiles import profile_background
+from stormpetrel.answers.history.profiles import EVERYBODY, profile_background
 from stormpetrel.answers.history.settled import settled_background
 from stormpetrel.answers.nodes.board import node_background
 from stormpetrel.answers.overview.overview import Overview, again
@@ -246,6 +246,7 @@ class LiveSite:
         if not self._sums_begun and self.overview.is_whole and self.overview.height >= _LARGE_SITE:
             self._sums_begun = True
             self.boards.books.peek(self)
+            self.boards.profiles.peek(self, EVERYBODY)
 
     def _try(self, step: Callable[[], object]) -> None:
         """Do something that may fail; the error is shown on the Health page, and it is tried again at the next refresh."""
