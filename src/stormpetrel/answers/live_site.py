@@ -239,7 +239,7 @@ class LiveSite:
         self._begin_sums()
 
     def _begin_sums(self) -> None:
-        """Have the sums of a large site worked out once after the start: whoever opens Trends first does not wait for them.
+        """Have what a large site's pages sum up worked out once after the start: whoever opens one first does not wait for it.
 
         Older months of the overview come first: both at a time would need the memory of both.
         """
@@ -247,6 +247,7 @@ class LiveSite:
             self._sums_begun = True
             self.boards.books.peek(self)
             self.boards.profiles.peek(self, EVERYBODY)
+            self.boards.capacity.peek(self)
 
     def _try(self, step: Callable[[], object]) -> None:
         """Do something that may fail; the error is shown on the Health page, and it is tried again at the next refresh."""

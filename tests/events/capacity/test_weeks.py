@@ -15,13 +15,12 @@ from stormpetrel.events.capacity.weeks import (
     LogFacts,
     core_hours_held,
     load_of_counts,
-    load_of_jobs,
     load_of_pieces,
     rows_of,
 )
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.jobs import job_frame
-from tests.events.loads import MONDAY, end_of, steady_jobs
+from tests.events.loads import MONDAY, end_of, load_of_jobs, steady_jobs
 
 HOUR = timedelta(hours=1)
 

@@ -14,15 +14,16 @@ from typing import Any, Final, Self
 
 import polars as pl
 
+from stormpetrel.answers.history import profile_counts
+from stormpetrel.answers.history.profile_counts import ProfileCounts
 from stormpetrel.answers.overview.month import files_by_month, submission_spans, submitted_within
 from stormpetrel.config import Settings
-from stormpetrel.jobs import groups, outcomes, preparation, profile_counts
+from stormpetrel.jobs import groups, outcomes, preparation
 from stormpetrel.jobs import profiles as job_profiles
 from stormpetrel.jobs.groups import mem_per_cpu_gb
 from stormpetrel.jobs.keys import stand_ins
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import PreparationSettings, label_distribution, prepare
-from stormpetrel.jobs.profile_counts import ProfileCounts
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles
 from stormpetrel.lifecycle.job_models import limits_of, preparation_of
 from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest, read_frames, write_frames

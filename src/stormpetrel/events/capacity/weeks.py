@@ -1,7 +1,8 @@
 """What was asked of a cluster week by week, how much of it was in use hour by hour, and how long people waited.
 
-job frame -> load_of_jobs -> LoadRecord; EventSeries -> load_of_counts -> LoadRecord. The load is what was handed in, by the week
-of submission: what runs can never be more than there is, what is requested can. Weeks begin on Monday by the clock on the wall.
+job frames -> load_of_pieces -> LoadRecord; EventSeries -> load_of_counts -> LoadRecord. The load is what was handed in, by the
+week of submission: what runs can never be more than there is, what is requested can. Weeks begin on Monday by the clock on the
+wall.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ class LogFacts:
         A log that tells of jobs only once they have ended lacks those that still run: nine tenths of the core-hours have ended
         within some time, and so much of the end is not used.
         """
-        told: set[str] = set()
+        grouped: set[str] = set()
         parts, ends = [], []
         for jobs in pieces:
-            told |= {name for name in _GROUPS if jobs[name].drop_nulls().len()}
+            grouped |= {name for name in _GROUPS if jobs[name].drop_nulls().len()}
             rows = _rows_of(jobs, now=now)
             limited = pl.col("run_s").is_not_null() & (pl.col("limit_s") > 0)
             parts.append(
@@ -78,7 +79,7 @@ class LogFacts:
         sums = whole.select(pl.col("run_s", "runs", "limited_run_s", "limit_s", "limited").sum()).row(0, named=True)
         first, latest = whole["first"].min(), whole["latest"].max()
         return cls(
-            grouped_by=next((name for name in _GROUPS if name in told), ""),
+            grouped_by=next((name for name in _GROUPS if name in grouped), ""),
             first=first if isinstance(first, datetime) else None,
             until=_seen_until(latest, has_open=bool(whole["still"].any()), ends=pl.concat(ends), now=now),
             limit_share=min(1.0, sums["limited_run_s"] / sums["limit_s"]) if sums["limited"] else 1.0,
@@ -219,13 +220,11 @@ class LoadRecord:
         return last + WEEK if isinstance(last, date) else None
 
 
-def load_of_jobs(jobs: pl.DataFrame, *, now: datetime, zone: str) -> LoadRecord:
-    """The load out of a job frame; core-hours of jobs that have not ended are estimated from how others keep to their limits."""
-    return load_of_pieces(lambda: [jobs], now=now, zone=zone)
-
-
 def load_of_pieces(pieces: Callable[[], Iterable[pl.DataFrame]], *, now: datetime, zone: str) -> LoadRecord:
-    """The same out of pieces of a job frame, each with all jobs that were submitted in its weeks; they are gone through twice."""
+    """The load out of pieces of a job frame, each with all jobs that were submitted in its weeks; they are gone through twice.
+
+    Core-hours of jobs that have not ended are estimated from how others keep to their limits.
+    """
     facts = LogFacts.of(pieces(), now=now)
     if facts.until is None or facts.first is None:
         return _nothing(LoadUnit.CORE_HOURS)
