@@ -97,7 +97,7 @@ def train(folder: Path) -> None:
     from stormpetrel.lifecycle.job_models import train_job_models
 
     with open_site(folder) as site:
-        train_job_models(site)
+        train_job_models(site, progress=lambda step: print(f"{time.process_time():22.1f} s CPU  {step}", file=sys.stderr))
 
 
 def features(folder: Path) -> None:

@@ -241,7 +241,7 @@ def test_whole_rows_are_those_that_the_viewer_may_see(site):
 
 def test_a_running_server_drops_a_user_who_is_forgotten_beside_it(site):
     """From every page: the table of jobs, what is worked out in the background, and the history that forecasts are made from."""
-    from stormpetrel.answers.history.profiles import _ALL as ALL
+    from stormpetrel.answers.history.profiles import EVERYBODY as ALL
 
     live = LiveSite(site, refresh_s=0.05)
     live.start()

@@ -7,11 +7,17 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
+from stormpetrel.events.capacity.weeks import LoadRecord, load_of_pieces
 from stormpetrel.records.jobs import JOB_SCHEMA, conform
 
 MONDAY = datetime(2025, 1, 6, tzinfo=UTC)
 CORES = 10  # of each job
 HOUR_S = 3600
+
+
+def load_of_jobs(jobs: pl.DataFrame, *, now: datetime, zone: str) -> LoadRecord:
+    """The load of one frame."""
+    return load_of_pieces(lambda: [jobs], now=now, zone=zone)
 
 
 def steady_jobs(

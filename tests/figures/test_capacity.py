@@ -6,9 +6,8 @@ import pytest
 
 from stormpetrel.answers.cluster.capacity import capacity_of
 from stormpetrel.answers.schemas.cluster import CapacityQuestion
-from stormpetrel.events.capacity.weeks import load_of_jobs
 from stormpetrel.figures.capacity import load_figure, wait_figure
-from tests.events.loads import end_of, steady_jobs
+from tests.events.loads import end_of, load_of_jobs, steady_jobs
 
 
 def answer_about(jobs, weeks, cores=None):

@@ -23,7 +23,7 @@ from stormpetrel.answers.background import Background
 from stormpetrel.answers.cluster.board import cluster_background
 from stormpetrel.answers.cluster.capacity import capacity_background
 from stormpetrel.answers.history.day_book import book_background
-from stormpetrel.answers.history.profiles import profile_background
+from stormpetrel.answers.history.profiles import EVERYBODY, profile_background
 from stormpetrel.answers.history.settled import settled_background
 from stormpetrel.answers.nodes.board import node_background
 from stormpetrel.answers.overview.overview import Overview, again
@@ -239,10 +239,15 @@ class LiveSite:
         self._begin_sums()
 
     def _begin_sums(self) -> None:
-        """Have the sums of a large site worked out once after the start: whoever opens Trends first does not wait for them."""
-        if not self._sums_begun and self.overview.height >= _LARGE_SITE:
+        """Have what a large site's pages sum up worked out once after the start: whoever opens one first does not wait for it.
+
+        Older months of the overview come first: both at a time would need the memory of both.
+        """
+        if not self._sums_begun and self.overview.is_whole and self.overview.height >= _LARGE_SITE:
             self._sums_begun = True
             self.boards.books.peek(self)
+            self.boards.profiles.peek(self, EVERYBODY)
+            self.boards.capacity.peek(self)
 
     def _try(self, step: Callable[[], object]) -> None:
         """Do something that may fail; the error is shown on the Health page, and it is tried again at the next refresh."""

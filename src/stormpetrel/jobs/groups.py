@@ -62,7 +62,7 @@ def activity(limits: GroupLimits = GroupLimits()) -> pl.Expr:
     Null where the user is not known. In the first weeks of a log everybody is New: it does not know who was there before.
     """
     known = pl.when((pl.col("user") != UNKNOWN).fill_null(False)).then(pl.col("user_jobs_before"))
-    return _activity_of(known, limits).alias("activity")
+    return activity_by_count(known, limits).alias("activity")
 
 
 def duration(limits: GroupLimits = GroupLimits()) -> pl.Expr:
@@ -81,8 +81,7 @@ def duration(limits: GroupLimits = GroupLimits()) -> pl.Expr:
 
 def job_type(limits: GroupLimits = GroupLimits()) -> pl.Expr:
     """What a job holds most of, against the site's median memory per CPU; null where memory or CPUs are not told."""
-    both = _is_recorded("mem_gb") & _is_recorded("cpu") & (pl.col("cpu") > 0)
-    per_cpu = pl.when(both).then(pl.col("mem_gb") / pl.col("cpu"))
+    per_cpu = mem_per_cpu_gb()
     site = per_cpu.median() if limits.site_mem_per_cpu_gb is None else pl.lit(limits.site_mem_per_cpu_gb)
     return (
         pl.when(per_cpu > limits.mem_factor * site)
@@ -95,16 +94,23 @@ def job_type(limits: GroupLimits = GroupLimits()) -> pl.Expr:
     )
 
 
+def mem_per_cpu_gb() -> pl.Expr:
+    """Memory per CPU (GiB) of each job; null where either is not told."""
+    both = _is_recorded("mem_gb") & _is_recorded("cpu") & (pl.col("cpu") > 0)
+    return pl.when(both).then(pl.col("mem_gb") / pl.col("cpu"))
+
+
 def user_groups(jobs: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
     """Each known user of a log with the number of jobs and the activity over the whole of it: for description, not a feature."""
     known = jobs.filter(pl.col("user").is_not_null() & (pl.col("user") != UNKNOWN))
     counted = known.group_by("user").agg(jobs=pl.len().cast(pl.Int64))
-    return counted.with_columns(_activity_of(pl.col("jobs"), limits).alias("activity")).sort(
+    return counted.with_columns(activity_by_count(pl.col("jobs"), limits).alias("activity")).sort(
         ["jobs", "user"], descending=[True, False]
     )
 
 
-def _activity_of(count: pl.Expr, limits: GroupLimits) -> pl.Expr:
+def activity_by_count(count: pl.Expr, limits: GroupLimits) -> pl.Expr:
+    """How active a user with so many jobs is."""
     return (
         pl.when(count < limits.new_below_jobs)
         .then(pl.lit("New"))

@@ -251,26 +251,26 @@ def resource_table(profiled: pl.DataFrame) -> pl.DataFrame:
 
 def duration_table(profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
     """Jobs per profile and duration."""
-    return _crossed(profiled.with_columns(duration(limits)), "duration", (*DURATIONS, "Unknown"))
+    return counted_by_profile(profiled.with_columns(duration(limits)), "duration", (*DURATIONS, "Unknown"))
 
 
 def activity_table(profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
     """Distinct users per profile and activity over the whole log; a user of two profiles counts in both."""
     grouped = _with_profile(profiled).join(user_groups(profiled, limits).select("user", "activity"), on="user", how="inner")
-    return _crossed(grouped.unique(["profile", "user"]), "activity", ACTIVITIES)
+    return counted_by_profile(grouped.unique(["profile", "user"]), "activity", ACTIVITIES)
 
 
 def status_table(profiled: pl.DataFrame) -> pl.DataFrame:
     """Jobs per profile and what became of them."""
-    return _crossed(profiled.with_columns(label()), "label", LABELS)
+    return counted_by_profile(profiled.with_columns(label()), "label", LABELS)
 
 
 def type_table(profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
     """Jobs per profile and type."""
-    return _crossed(profiled.with_columns(job_type(limits)), "job_type", (*JOB_TYPES, "Unknown"))
+    return counted_by_profile(profiled.with_columns(job_type(limits)), "job_type", (*JOB_TYPES, "Unknown"))
 
 
-def _crossed(frame: pl.DataFrame, group: str, values: tuple[str, ...]) -> pl.DataFrame:
+def counted_by_profile(frame: pl.DataFrame, group: str, values: tuple[str, ...]) -> pl.DataFrame:
     """Rows counted per profile (down) and group (across), every group a column even where it is empty."""
     value = pl.col(group).fill_null("Unknown")
     counts = [(value == wanted).sum().cast(pl.Int64).alias(wanted) for wanted in values]

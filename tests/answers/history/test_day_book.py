@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from stormpetrel.answers.history import day_book
 from stormpetrel.answers.history.day_book import book_of, make_book, sum_jobs
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.overview import month
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.config import Settings
 from stormpetrel.jobs.preparation import prepare
@@ -83,6 +84,20 @@ def test_only_months_that_changed_are_summed_anew(live, monkeypatch):
     second = make_book(live, "", first)
     assert len(calls) == len(set(late["submit_time"].dt.strftime("%Y-%m"))) < len(first.months)
     assert second.totals["rows"].sum() == 310
+
+
+def test_sums_are_the_same_whether_a_month_is_read_at_once_or_piece_by_piece(live, monkeypatch):
+    log = make_log(300, 5, days=70)
+    put_jobs(live.site, log)
+    whole = make_book(live, "", None)
+    calls = []
+    monkeypatch.setattr(month, "PIECE_JOBS", 20)
+    monkeypatch.setattr(day_book, "sum_jobs", lambda jobs, *rest: calls.append(jobs.height) or sum_jobs(jobs, *rest))
+    pieces = make_book(live, "", None)
+    assert len(calls) > 2 * len(whole.months) and sum(calls) == log.height
+    for name in ("days", "nodes", "totals", "uncounted"):
+        rows = getattr(whole, name).rows()
+        assert len(rows) == len(set(rows)) and set(getattr(pieces, name).rows()) == set(rows)
 
 
 def test_a_site_without_jobs_has_an_empty_book(live):

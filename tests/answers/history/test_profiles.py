@@ -1,13 +1,17 @@
 """Profiles of a site: those of its model, the jobs of whoever looks."""
 
+from datetime import timedelta
+
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.history import profiles as module
-from stormpetrel.answers.history.profiles import make_view, profiles, view_of
+from stormpetrel.answers.history.profile_months import MonthOfProfiles
+from stormpetrel.answers.history.profiles import EVERYBODY, make_view, profiles, view_of
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.overview import month
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, NotEnoughJobsError
@@ -82,7 +86,7 @@ def test_profiles_are_those_of_the_registry_where_it_has_some(tmp_path, model):
         assert profiles(live, LOCAL).version is None
         site.models.add("jobs-profiles", model.save, {})
         site.models.promote("jobs-profiles", 1)
-        found = make_view(live, module._ALL, None)
+        found = make_view(live, EVERYBODY, None)
     assert found.version == 1
     assert found.words == tuple(model.describe(profile) for profile in range(model.k_))
 
@@ -112,3 +116,50 @@ def test_reading_needs_the_scope(tmp_path):
 def test_one_job_is_a_view_as_well(model):
     for log in (LOG.head(1), LOG.filter(pl.col("state") == "RUNNING").head(1)):
         assert view(model, log).jobs == 1
+
+
+@pytest.mark.parametrize("viewer", [LOCAL, ADA], ids=["everybody", "user"])
+def test_many_jobs_are_counted_by_month_to_the_same_view(tmp_path, monkeypatch, model, viewer):
+    with make_site(tmp_path / "site") as site:
+        log = make_log(500, 12, unfinished=0.02, days=70)
+        put_jobs(site, log.with_columns(req_mem_bytes=pl.when(pl.int_range(pl.len()) % 5 > 0).then("req_mem_bytes")))
+        live = LiveSite(site)
+        monkeypatch.setattr(module, "_model_of", lambda _live: (model, 3))
+        whole = make_view(live, scope_of(viewer), None)
+        monkeypatch.setattr(module, "AT_ONCE", 40)
+        monkeypatch.setattr(month, "PIECE_JOBS", 20)
+        mine = live.jobs(viewer).collect()
+        monkeypatch.setattr(module, "latest_rows", lambda *_: mine.sort("submit_time"))  # else medians are those of the latest 40
+        pieces = make_view(live, scope_of(viewer), None)
+    assert len(pieces.months) > 2
+    assert (pieces.jobs, pieces.never_started, pieces.words) == (whole.jobs, whole.never_started, whole.words)
+    assert_frame_equal(pieces.labels, whole.labels)
+    assert_frame_equal(pieces.users, whole.users)
+    for name in ("resources", "duration", "activity", "status", "types"):
+        assert_frame_equal(getattr(pieces.tables, name), getattr(whole.tables, name))
+    assert pieces.heat_names == whole.heat_names and (pieces.heat == whole.heat).all()
+
+
+def test_months_that_were_counted_are_kept_and_only_changed_ones_counted_anew(tmp_path, monkeypatch, model):
+    calls = []
+    count = MonthOfProfiles.of.__func__
+    monkeypatch.setattr(MonthOfProfiles, "of", classmethod(lambda *words: calls.append(words[1].height) or count(*words)))
+    monkeypatch.setattr(module, "AT_ONCE", 40)
+    monkeypatch.setattr(module, "_model_of", lambda _live: (model, 3))
+    with make_site(tmp_path / "site") as site:
+        put_jobs(site, make_log(500, 12, days=70))
+        first = make_view(LiveSite(site), EVERYBODY, None)
+        assert sum(calls) == 500
+        calls.clear()
+        again = make_view(LiveSite(site), EVERYBODY, None)
+        assert not calls and again.basis == first.basis
+        assert_frame_equal(again.tables.resources, first.tables.resources)
+        make_view(LiveSite(site), scope_of(ADA), None)
+        own = make_log(500, 12, days=70).filter(pl.col("user") == ADA.user).height
+        assert sum(calls) == (own if own > 40 else 0), "of one user nothing is kept"
+        calls.clear()
+        late = make_log(10, 6).with_columns(pl.col("job_id") + 10_000, pl.col("submit_time", "end_time") + timedelta(days=65))
+        put_jobs(site, late)
+        newer = make_view(LiveSite(site), EVERYBODY, again)
+        assert newer.labels["count"].sum() == first.labels["count"].sum() + 10
+        assert 0 < sum(calls) < 510

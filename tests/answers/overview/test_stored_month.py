@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.answers.overview import stored_month
+from stormpetrel.answers.overview import month, stored_month
+from stormpetrel.answers.overview.month import submission_spans, submitted_within
 from stormpetrel.answers.overview.overview import Overview, TableQuery
 from stormpetrel.answers.overview.stored_month import StoredMonth, facts_of, find_month, store_month
 from stormpetrel.answers.viewer import LOCAL
@@ -34,6 +36,12 @@ def frame(site):
     return overview.frame
 
 
+def stored_months(site):
+    overview = Overview(in_memory=1)
+    overview.refresh(site)
+    return {name: found.stored for name, found in overview._now.months.items() if found.stored}
+
+
 def stored_files(site):
     return sorted(path.name for path in site.snapshots.glob("overview-*.parquet"))
 
@@ -48,7 +56,7 @@ def test_a_later_process_finds_the_months_that_an_earlier_one_has_left(site):
 
 
 def test_a_month_is_found_as_it_was_written_and_not_for_something_else(site, frame):
-    written = store_month(site, "2026-01", MADE_OF, frame)
+    written = store_month(site, "2026-01", MADE_OF, [frame])
     again = find_month(site, "2026-01", MADE_OF)
     assert written is not None and again is not None
     assert again.lazy().collect().equals(frame)
@@ -62,9 +70,34 @@ def test_a_month_is_found_as_it_was_written_and_not_for_something_else(site, fra
 
 
 def test_a_month_that_changes_leaves_no_older_file(site, frame):
-    store_month(site, "2026-01", MADE_OF, frame)
-    newer = store_month(site, "2026-01", {"files": ["b.parquet"]}, frame.head(3))
+    store_month(site, "2026-01", MADE_OF, [frame])
+    newer = store_month(site, "2026-01", {"files": ["b.parquet"]}, [frame.head(3)])
     assert stored_files(site) == [newer.path.name]
+
+
+def test_a_month_is_the_same_whether_it_is_worked_on_at_once_or_piece_by_piece(site, frame, monkeypatch):
+    whole = {name: stored.facts for name, stored in stored_months(site).items()}
+    rows = Overview()
+    rows.refresh(site)
+    monkeypatch.setattr(month, "PIECE_JOBS", 20)
+    monkeypatch.setattr(stored_month, "_GROUP", 16)
+    for path in site.snapshots.glob("overview-*"):
+        path.unlink()
+    assert len(submission_spans(site.jobs.table, site.jobs.table.files())) > 8
+    pieces = {name: stored.facts for name, stored in stored_months(site).items()}
+    assert len(pieces) == 2
+    for name, facts in whole.items():
+        assert facts.longest.sort("partition").equals(pieces[name].longest.sort("partition"))
+        assert replace(facts, longest=frame) == replace(pieces[name], longest=frame)
+    for overview in (Overview(), Overview(in_memory=1)):
+        overview.refresh(site)
+        assert overview.frame.equals(rows.frame)
+    assert not [path for path in site.snapshots.iterdir() if path.is_dir()], "the pieces go"
+
+
+def test_files_without_rows_have_one_span_with_nothing_in_it(site):
+    (span,) = submission_spans(site.jobs.table, [])
+    assert site.jobs.table.scan().filter(submitted_within(span)).collect().is_empty()
 
 
 def test_files_that_go_are_made_again_at_the_next_refresh(site):
@@ -115,7 +148,7 @@ def test_a_site_that_cannot_be_written_keeps_all_months_in_memory(site, monkeypa
 
 def test_rows_are_read_in_the_order_that_is_asked_for_from_the_parts_that_hold_them(site, frame, monkeypatch):
     monkeypatch.setattr(stored_month, "_GROUP", 8)
-    month = store_month(site, "2026-01", MADE_OF, frame)
+    month = store_month(site, "2026-01", MADE_OF, [frame])
     rows = np.array([130, 3, 4, 131, 3, 199])
     assert month.rows(rows, (*KEY, "user")).equals(frame.select(*KEY, "user")[rows])
     assert month.rows(np.zeros(0, np.int64), ("user",)).schema == frame.select("user").schema
@@ -124,7 +157,7 @@ def test_rows_are_read_in_the_order_that_is_asked_for_from_the_parts_that_hold_t
 
 
 def test_sums_of_a_month_are_worked_out_once(site, frame):
-    month = StoredMonth(store_month(site, "2026-01", MADE_OF, frame).path, facts_of(frame))
+    month = StoredMonth(store_month(site, "2026-01", MADE_OF, [frame]).path, facts_of(frame))
     calls = []
     for _ in range(3):
         assert month.kept("sums", lambda: calls.append(1) or 7) == 7

@@ -12,11 +12,11 @@ import pytest
 from stormpetrel.errors import UsageError
 from stormpetrel.events.capacity.capacity import RULE_OF_THUMB, CapacitySource, Outlook, plan_capacity
 from stormpetrel.events.capacity.text import headline, reasons, wait_text
-from stormpetrel.events.capacity.weeks import load_of_counts, load_of_jobs
+from stormpetrel.events.capacity.weeks import load_of_counts
 from stormpetrel.simulate.cluster import ClusterSpec, simulate
 from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from stormpetrel.simulate.grid.rhythm import RUN_HOURS, groups_of
-from tests.events.loads import end_of, steady_jobs
+from tests.events.loads import end_of, load_of_jobs, steady_jobs
 
 
 def plan_of(weeks=20, *, cores=None, now=None, **how):

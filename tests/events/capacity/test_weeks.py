@@ -8,11 +8,19 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
-from stormpetrel.events.capacity.weeks import LoadUnit, hours_in_use, load_of_counts, load_of_jobs, rows_of
+from stormpetrel.events.capacity.weeks import (
+    LoadUnit,
+    LogFacts,
+    core_hours_held,
+    load_of_counts,
+    load_of_pieces,
+    rows_of,
+)
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.jobs import job_frame
-from tests.events.loads import MONDAY, end_of, steady_jobs
+from tests.events.loads import MONDAY, end_of, load_of_jobs, steady_jobs
 
 HOUR = timedelta(hours=1)
 
@@ -73,19 +81,38 @@ def test_the_first_week_is_scaled_by_what_was_seen_of_it_and_an_empty_one_has_no
 
 
 def test_cores_in_use_are_those_that_were_held_in_each_hour():
-    rows, grouped_by = rows_of(
-        job_frame(
-            [
-                job(1, MONDAY, wait=timedelta(minutes=30), run=2 * HOUR, cpus=8),
-                job(2, MONDAY + 2 * HOUR, run=timedelta(minutes=15), cpus=4),
-                job(3, MONDAY - 5 * HOUR, run=6 * HOUR, cpus=2),  # from before the beginning
-                job(4, MONDAY, wait=None, run=None, cpus=64),  # never started
-            ]
-        ),
-        now=MONDAY + timedelta(days=1),
+    jobs = job_frame(
+        [
+            job(1, MONDAY, wait=timedelta(minutes=30), run=2 * HOUR, cpus=8),
+            job(2, MONDAY + 2 * HOUR, run=timedelta(minutes=15), cpus=4),
+            job(3, MONDAY - 5 * HOUR, run=6 * HOUR, cpus=2),  # from before the beginning
+            job(4, MONDAY, wait=None, run=None, cpus=64),  # never started
+        ]
     )
-    assert hours_in_use(rows, MONDAY, MONDAY + 4 * HOUR).tolist() == pytest.approx([4 + 2, 8, 4 + 1, 0])
-    assert grouped_by == "account"
+    now = MONDAY + timedelta(days=1)
+    facts = LogFacts.of([jobs], now=now)
+    held = core_hours_held(rows_of(jobs, facts, now=now), MONDAY, MONDAY + 4 * HOUR)
+    assert np.diff(held).tolist() == pytest.approx([4 + 2, 8, 4 + 1, 0])
+    assert facts.grouped_by == "account"
+
+
+@pytest.mark.parametrize("open_jobs", [False, True])
+def test_the_load_is_the_same_whether_jobs_come_at_once_or_week_by_week(open_jobs):
+    rows = [
+        job(900 + day, MONDAY + timedelta(days=day, hours=5), wait=timedelta(hours=day % 7), cpus=day % 9) for day in range(63)
+    ]
+    rows += [job(999, MONDAY + timedelta(days=60), run=None)] if open_jobs else []
+    jobs = job_frame([*weekly(9), *rows])
+    weeks = jobs.with_columns(week=pl.col("submit_time").dt.truncate("2w")).partition_by("week", include_key=False)
+    assert len(weeks) > 4
+    now = end_of(9)
+    whole, pieces = load_of_jobs(jobs, now=now, zone="UTC"), load_of_pieces(lambda: weeks, now=now, zone="UTC")
+    assert_frame_equal(pieces.weeks, whole.weeks)
+    assert_frame_equal(pieces.groups, whole.groups)
+    assert pieces.in_use == pytest.approx(whole.in_use)
+    assert sorted(zip(pieces.waited_in, pieces.waited_s, strict=True)) == sorted(
+        zip(whole.waited_in, whole.waited_s, strict=True)
+    )
 
 
 def test_a_damaged_number_of_cores_and_a_time_that_goes_backwards_do_no_harm():

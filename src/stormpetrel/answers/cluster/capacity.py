@@ -28,7 +28,16 @@ from stormpetrel.answers.viewer import READ
 from stormpetrel.events.capacity.capacity import CapacityPlan, plan_capacity
 from stormpetrel.events.capacity.text import headline, reasons
 from stormpetrel.events.capacity.trend import FEWEST_WEEKS
-from stormpetrel.events.capacity.weeks import MOST_WEEKS, NEEDED, WEEK, LoadRecord, load_of_counts, load_of_jobs
+from stormpetrel.events.capacity.weeks import (
+    MOST_WEEKS,
+    NEEDED,
+    WEEK,
+    LoadRecord,
+    load_of_counts,
+    load_of_pieces,
+    midnight,
+    week_of,
+)
 from stormpetrel.store.events.series import series_of
 
 if TYPE_CHECKING:
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
 
 _REST_S: Final = 300.0  # weeks do not change by the minute
 _SPAN: Final = (MOST_WEEKS + 2) * WEEK
+_PIECE_JOBS: Final = 250_000  # that are read at a time
 _KINDS: Final = ("Submit", "Execute", "JobTerminated")
 
 
@@ -139,8 +149,26 @@ def _of_jobs(site: Site) -> LoadRecord:
     now = site.now()
     latest = site.jobs.read_jobs(until=now).select(pl.col("submit_time").max()).collect().item()
     since = latest - _SPAN if isinstance(latest, datetime) else None
-    rows = site.jobs.read_jobs(since=since, until=now + timedelta(seconds=1)).select(NEEDED).collect()
-    return load_of_jobs(rows, now=now, zone=site.settings.site.time_zone)
+    zone, until = site.settings.site.time_zone, now + timedelta(seconds=1)
+    spans = _spans_of_weeks(site, since, until, zone)
+    return load_of_pieces(
+        lambda: (site.jobs.read_jobs(since=begin, until=end).select(NEEDED).collect() for begin, end in spans), now=now, zone=zone
+    )
+
+
+def _spans_of_weeks(site: Site, since: datetime | None, until: datetime, zone: str) -> list[tuple[datetime | None, datetime]]:
+    """Spans of submission of whole weeks with about as many jobs each: all of a large site would not fit in memory."""
+    weeks = site.jobs.read_jobs(since=since, until=until).group_by(week=week_of(pl.col("submit_time"), zone)).len()
+    begins: list[datetime | None] = []
+    jobs = 0
+    for week, count in weeks.sort("week").collect().iter_rows():
+        if begins and jobs + count > _PIECE_JOBS:
+            begins.append(midnight(week, zone))
+            jobs = 0
+        begins = begins or [since]
+        jobs += count
+    ends = [begin for begin in begins[1:] if begin is not None]
+    return list(zip(begins, [*ends, until], strict=True)) if begins else []
 
 
 def _of_counts(site: Site) -> LoadRecord:

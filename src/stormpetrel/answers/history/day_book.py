@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from stormpetrel.answers.background import Background
-from stormpetrel.answers.overview.overview import again
+from stormpetrel.answers.overview.month import again, submission_spans, submitted_within
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs import keys, outcomes, waste
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 GROUPS: Final = ("account", "partition", "application", "profile", "outcome")
 SUMS: Final = ("jobs", "failed_jobs", "core_seconds", "lost_core_seconds")
+_NUMBERS: Final = (*SUMS, "judged", "judged_failed", "never_started", "rows")
 _PARTS: Final = ("days", "nodes", "totals", "uncounted")
 _WORTH_KEEPING: Final = 5_000  # jobs of a month: fewer are summed as fast as they are read
 _REST_S: Final = 15.0  # between two looks at the table: sums over days do not need more
@@ -161,13 +162,29 @@ def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None, p
             kept = read_frames(site, f"days-{month}.npz", identity)
             known = None if kept is None else _Month(files, **kept)
         if known is None:
-            rows = site.jobs.table.scan(sorted(files)).select(_NEEDED).collect()
-            known = sum_jobs(rows, site.settings, profiled, files)
-            if rows.height >= _WORTH_KEEPING:
+            known = _sum_files(site, files, profiled)
+            if known.totals["rows"].sum() >= _WORTH_KEEPING:
                 frames = {name: getattr(known, name) for name in _PARTS}
                 write_frames(site, f"days-{month}.npz", identity, frames)
         months[month] = known
     return months or {"": sum_jobs(pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in _NEEDED}), site.settings)}
+
+
+def _sum_files(site: Site, files: frozenset[Path], profiled: Profiled | None) -> _Month:
+    """Sum the jobs of some files piece by piece."""
+    rows = site.jobs.table.scan(sorted(files)).select("submit_time", *_NEEDED)
+    parts = [
+        sum_jobs(rows.filter(submitted_within(span)).drop("submit_time").collect(), site.settings, profiled)
+        for span in submission_spans(site.jobs.table, files)
+    ]
+    added = {name: _added([getattr(part, name) for part in parts]) for name in _PARTS}
+    return _Month(files, **added)
+
+
+def _added(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """The sums over all jobs from sums over some each."""
+    numbers = [name for name in parts[0].columns if name in _NUMBERS]
+    return pl.concat(parts).group_by(pl.exclude(numbers)).agg(pl.col(numbers).sum()) if len(parts) > 1 else parts[0]
 
 
 def _identity(settings: Settings, profiles: JobProfiles | None) -> dict[str, Any]:

@@ -2,39 +2,51 @@
 
 LiveSite + Viewer -> profiles -> Profiles; LiveSite.boards.profiles -> ProfileView, for a page. The profiles are those of the
 site's model; without one they are found once, in the background. Users see how their own jobs divide, administrators how all do.
+More jobs than `AT_ONCE` are counted by month, and what only all of them could decide is decided by the latest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from stormpetrel.answers.background import Background, scope_of
+from stormpetrel.answers.history.profile_months import (
+    Basis,
+    MonthOfProfiles,
+    counts_by_month,
+    ended_jobs,
+    find_basis,
+    keep_basis,
+    known_requests,
+    latest_rows,
+    preparation_for,
+)
 from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.schemas.job_studies import Profile, Profiles
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.feature_study import correlations
 from stormpetrel.jobs.groups import GroupLimits
-from stormpetrel.jobs.keys import stand_ins
-from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import UNKNOWN, PreparationSettings, label_distribution, prepare
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.seed_protocol import seed_columns
-from stormpetrel.lifecycle.job_models import PROFILES, limits_of, preparation_of
+from stormpetrel.lifecycle.job_models import PROFILES, limits_of
 from stormpetrel.records.arrays import Floats
 from stormpetrel.records.jobs import KEY, never_started
-from stormpetrel.records.states import FINISHED
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.config import Settings
 
+AT_ONCE: Final = 250_000  # jobs, a kilobyte each while they are divided
 _REST_S: Final = 300.0  # kinds of jobs change in weeks, and the whole table is read for them
-_ALL: Final = scope_of(Viewer("", is_admin=True))
+EVERYBODY: Final = scope_of(Viewer("", is_admin=True))
 _USER: Final = scope_of(Viewer("", is_admin=False))
 _NEEDED: Final = (
     *KEY, "user", "uid", "group", "gid", "account", "state", "start_time", "end_time", "elapsed_s", "time_limit_s",
@@ -69,6 +81,8 @@ class ProfileView:
     heat: Floats
     limits: GroupLimits
     own_only: bool
+    basis: Basis | None = None  # of many jobs: what was decided by the latest of them
+    months: Mapping[str, MonthOfProfiles] = field(default_factory=dict)  # of many jobs: the counts by month
 
     @property
     def k(self) -> int:
@@ -116,8 +130,9 @@ def _by_profile(table: pl.DataFrame) -> dict[int, dict[str, int]]:
 
 def make_view(live: LiveSite, key: str, before: ProfileView | None) -> ProfileView:
     """The view of everybody's jobs, or of one user's."""
-    del before
-    viewer = Viewer("", is_admin=True) if key == _ALL else Viewer(key.removeprefix(_USER), is_admin=False)
+    viewer = Viewer("", is_admin=True) if key == EVERYBODY else Viewer(key.removeprefix(_USER), is_admin=False)
+    if again(lambda: live.jobs(viewer).select(pl.len()).collect().item()) > AT_ONCE:
+        return again(lambda: _view_by_month(live, viewer, before))
     jobs = again(lambda: live.jobs(viewer).select(_NEEDED).collect())
     if jobs.is_empty():
         raise NotEnoughJobsError(
@@ -128,6 +143,45 @@ def make_view(live: LiveSite, key: str, before: ProfileView | None) -> ProfileVi
     return view_of(jobs, model, live.settings, version=version, own_only=not viewer.is_admin)
 
 
+def _view_by_month(live: LiveSite, viewer: Viewer, before: ProfileView | None) -> ProfileView:
+    """The view of more jobs than are read at once."""
+    site, settings, now = live.site, live.settings, live.now()
+
+    def read(files: Iterable[Path], within: pl.Expr) -> pl.DataFrame:
+        rows = site.jobs.table.scan(sorted(files)).filter(within, viewer.sees(), pl.col("submit_time") < now)
+        return rows.select(_NEEDED).collect()
+
+    model, version = _model_of(live)
+    same = before is not None and before.version == version
+    latest = latest_rows(site, read, AT_ONCE)
+    basis = (before.basis if before is not None and same else None) or (find_basis(site, model) if viewer.is_admin else None)
+    if basis is None:
+        basis = Basis.of(latest, settings)
+        if viewer.is_admin:
+            keep_basis(site, model, basis)
+    done = before.months if before is not None and same else {}
+    months = counts_by_month(site, read, model, basis, done, keep=viewer.is_admin)
+    names, heat = _heat(latest, model, settings, basis.preparation(settings))
+    whole, limits = MonthOfProfiles.together(months.values()), limits_of(settings.jobs)
+    return ProfileView(
+        words=tuple(model.describe(profile) for profile in range(model.k_)),
+        why=_why(model),
+        elbow=model.elbow_,
+        version=version,
+        jobs=whole.totals["jobs"].item(),
+        never_started=whole.totals["never_started"].item(),
+        labels=whole.label_shares(),
+        tables=whole.counts.tables(limits),
+        users=whole.counts.users_by_profile(),
+        heat_names=names,
+        heat=heat,
+        limits=limits,
+        own_only=not viewer.is_admin,
+        basis=basis,
+        months=months,
+    )
+
+
 def profile_background() -> Background[ProfileView]:
     """Return what keeps the views of one site, by `scope_of` their viewers."""
     return Background(make_view, rest_s=_REST_S)
@@ -135,9 +189,9 @@ def profile_background() -> Background[ProfileView]:
 
 def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, version: int | None, own_only: bool) -> ProfileView:
     """The view of some jobs by some profiles."""
-    limits, preparation = limits_of(settings.jobs), _preparation(jobs, settings)
+    limits, preparation = limits_of(settings.jobs), preparation_for(jobs, settings)
     prepared = prepare(jobs, preparation).frame
-    profiled = prepared.with_columns(model.assign(_requests(prepared)))
+    profiled = prepared.with_columns(model.assign(known_requests(prepared)))
     names, heat = _heat(jobs, model, settings, preparation)
     return ProfileView(
         words=tuple(model.describe(profile) for profile in range(model.k_)),
@@ -146,7 +200,7 @@ def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, versi
         version=version,
         jobs=profiled.height,
         never_started=int(jobs.select(never_started().sum()).item()),
-        labels=label_distribution(_ended(jobs, settings)),
+        labels=label_distribution(ended_jobs(jobs, settings)),
         tables=ProfileTables.of(profiled, limits),
         users=_users(profiled),
         heat_names=names,
@@ -163,25 +217,11 @@ def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
     except ModelError:
         memory = live.memory
         if memory.profiles is None:
-            everyone = again(lambda: live.past().select(_NEEDED).collect())
-            prepared = prepare(everyone, _preparation(everyone, live.settings))
+            everyone = again(lambda: live.past().select(_NEEDED).tail(AT_ONCE).collect())
+            prepared = prepare(everyone, preparation_for(everyone, live.settings))
             memory.profiles = JobProfiles(SUBMIT).fit(prepared.frame)
         return memory.profiles, None
     return JobProfiles.load(live.site.models.verified_folder(PROFILES, current.version)), current.version
-
-
-def _preparation(jobs: pl.DataFrame, settings: Settings) -> PreparationSettings:
-    return preparation_of(settings.jobs, settings.site.time_zone, allocation_as_request=bool(stand_ins(jobs)))
-
-
-def _ended(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
-    truth = failed(settings.jobs.failure_states, settings.jobs.dropped_states)
-    return jobs.filter(pl.col("state").is_in([str(state) for state in FINISHED])).with_columns(truth)
-
-
-def _requests(prepared: pl.DataFrame) -> pl.DataFrame:
-    """What was really requested: a profile is not to be guessed from medians."""
-    return prepared.select(pl.when(~pl.col("imputed").list.contains(name)).then(name).alias(name) for name in SUBMIT)
 
 
 def _users(profiled: pl.DataFrame) -> pl.DataFrame:
@@ -197,9 +237,9 @@ def _heat(
     jobs: pl.DataFrame, model: JobProfiles, settings: Settings, preparation: PreparationSettings
 ) -> tuple[tuple[str, ...], Floats]:
     """Correlations of the published study's columns with having failed, on the latest ended jobs (Fig. 9)."""
-    ended = _ended(jobs, settings).drop_nulls("failed").sort("submit_time").tail(_HEAT_JOBS)
+    ended = ended_jobs(jobs, settings).drop_nulls("failed").sort("submit_time").tail(_HEAT_JOBS)
     everyone = prepare(ended.drop("failed"), PreparationSettings(allocation_as_request=preparation.allocation_as_request))
-    columns = seed_columns(ended).with_columns(model.assign(_requests(everyone.frame))).cast(pl.Float32)
+    columns = seed_columns(ended).with_columns(model.assign(known_requests(everyone.frame))).cast(pl.Float32)
     return correlations(columns.to_numpy(), columns.columns, ended["failed"].to_numpy()).top(_HEAT_COLUMNS)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,6 +25,7 @@ from stormpetrel.records import jobs as job_records
 from stormpetrel.records.cluster import Cluster
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, never_started
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
+from stormpetrel.records.times import EARLIEST
 from stormpetrel.store.tables import Table
 
 _SHOWN: Final = (
@@ -48,6 +51,9 @@ OVERVIEW_SCHEMA: Final = pl.Schema(
     {**{name: JOB_SCHEMA[name] for name in _SHOWN}, **{name: PREDICTION_SCHEMA[name] for name in PREDICTION_COLUMNS}, **_DERIVED}
 )
 MONTH_SCHEMA: Final = pl.Schema({**OVERVIEW_SCHEMA, **{name: JOB_SCHEMA[name] for name in _BEHIND}})
+PIECE_JOBS: Final = (
+    100_000  # of a month that are made into rows of the overview at once: half a kilobyte each, several times over
+)
 
 
 def month_frame(
@@ -76,6 +82,29 @@ def month_frame(
         never_started=never_started(),
     )
     return frame.select([pl.col(name).cast(dtype) for name, dtype in MONTH_SCHEMA.items()]).rechunk()
+
+
+def submission_spans(table: Table, files: Iterable[Path]) -> list[tuple[datetime, datetime]]:
+    """Spans of submission that hold all rows of these files, the earliest first, with about `PIECE_JOBS` jobs each.
+
+    A month of a large site is worked on span by span, so that its rows are never in memory several times over. Of files without
+    rows there is one span, with nothing in it.
+    """
+    counts = table.scan(sorted(files)).group_by(hour=pl.col("submit_time").dt.truncate("1h")).len().sort("hour").collect()
+    begins, jobs = [], PIECE_JOBS
+    for hour, count in counts.iter_rows():
+        if jobs + count > PIECE_JOBS:
+            begins.append(hour)
+            jobs = 0
+        jobs += count
+    if not begins:
+        return [(EARLIEST, EARLIEST)]
+    return list(pairwise([*begins, counts["hour"][-1] + timedelta(hours=1)]))
+
+
+def submitted_within(span: tuple[datetime, datetime]) -> pl.Expr:
+    """Whether a job was submitted in a span, its end not included."""
+    return pl.col("submit_time").is_between(*span, closed="left")
 
 
 def identity_of(files: Iterable[frozenset[Path]], failure_states: Iterable[str], dropped_states: Iterable[str]) -> dict[str, Any]:

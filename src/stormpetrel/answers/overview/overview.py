@@ -6,7 +6,7 @@ Site -> Overview.refresh; Viewer + TableQuery -> Overview.page -> TablePage.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +30,8 @@ from stormpetrel.answers.overview.month import (
     identity_of,
     month_frame,
     read_rows,
+    submission_spans,
+    submitted_within,
 )
 from stormpetrel.answers.overview.query import TableFilter, TablePage, TableQuery
 from stormpetrel.answers.overview.search import OverviewRows
@@ -157,6 +159,7 @@ class Overview:
         self._in_memory = in_memory
         self._unheard: set[str] = set()  # months on disk that have changed since `heard`
         self.rebuilt = 0  # months that were read of the tables, in all
+        self.is_whole = False  # whether the last refresh left no month for the next
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -229,6 +232,7 @@ class Overview:
             if known is not None and isinstance(known.ends, MonthOfEnds) and known.ends.is_used and months[name] is not known:
                 months[name].ends.prepare()  # here, and not within the next request
             count += months[name].height
+        self.is_whole = months.keys() == jobs.keys()
         if months.keys() == self._now.months.keys() and all(month is self._now.months[name] for name, month in months.items()):
             return False
         self._now = _snapshot(months)
@@ -247,21 +251,16 @@ class Overview:
         states = site.settings.jobs
         made_of = identity_of((jobs, predictions), states.failure_states, states.dropped_states)
         if not in_memory:
-            for worded in (None, cluster):  # most old months have no waiting jobs, whose words depend on the cluster
-                stored = find_month(site, name, made_of | {"cluster": repr(worded)})
-                if stored is not None and (worded == cluster or not stored.facts.has_waiting):
-                    return _stored(jobs, predictions, stored, cluster)
-        self.rebuilt += 1
-        job_rows = site.jobs.table.scan(sorted(jobs)).select(JOB_COLUMNS).collect()
-        prediction_rows = site.predictions.table.scan(sorted(predictions)).select(*KEY, *PREDICTION_COLUMNS).collect()
-        frame = month_frame(job_rows, prediction_rows, states.failure_states, states.dropped_states, cluster)
-        del job_rows, prediction_rows
-        has_waiting = frame["waiting"].null_count() < frame.height
-        if not in_memory:
-            worded = cluster if has_waiting else None
-            stored = store_month(site, name, made_of | {"cluster": repr(worded)}, frame)
+            stored = find_month(site, name, made_of, cluster)
             if stored is not None:
                 return _stored(jobs, predictions, stored, cluster)
+        self.rebuilt += 1
+        if not in_memory:
+            stored = store_month(site, name, made_of, _pieces(site, jobs, predictions, cluster), cluster)
+            if stored is not None:
+                return _stored(jobs, predictions, stored, cluster)
+        frame = pl.concat(_pieces(site, jobs, predictions, cluster)).rechunk()
+        has_waiting = frame["waiting"].null_count() < frame.height
         return _month(jobs, predictions, frame, cluster, has_waiting, is_refused=not in_memory)
 
     def rows(self, viewer: Viewer) -> pl.LazyFrame:
@@ -367,6 +366,20 @@ class Overview:
 def not_there(ref: JobRef) -> NotThereError:
     """Return the error of a job that does not exist, and of one that is somebody else's."""
     return NotThereError(f"There is no job {ref.job} that you may see.", hint="Look for it in the table of jobs.")
+
+
+def _pieces(site: Site, jobs: frozenset[Path], predictions: frozenset[Path], cluster: Cluster | None) -> Iterator[pl.DataFrame]:
+    """The rows of a month in their order, piece by piece; at least one piece."""
+    states = site.settings.jobs
+    for span in reversed(submission_spans(site.jobs.table, jobs)):
+        within = submitted_within(span)
+        yield month_frame(
+            site.jobs.table.scan(sorted(jobs)).filter(within).select(JOB_COLUMNS).collect(),
+            site.predictions.table.scan(sorted(predictions)).filter(within).select(*KEY, *PREDICTION_COLUMNS).collect(),
+            states.failure_states,
+            states.dropped_states,
+            cluster,
+        )
 
 
 def _month(

@@ -1,6 +1,6 @@
 """An old month of the overview: its rows lie in a file of the site's folder `snapshots`, a column is read when it is needed.
 
-month of the overview + what it was made of -> store_month -> StoredMonth; find_month -> the one that an earlier process has left.
+pieces of a month + what it was made of -> store_month -> StoredMonth; find_month -> the one that an earlier process has left.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from stormpetrel.answers.overview.month import MONTH_SCHEMA, OVERVIEW_SCHEMA
 from stormpetrel.jobs.keys import APPLICATION_COLUMNS
 from stormpetrel.lifecycle.kept_frames import code_digest, read_frames, write_frames
 from stormpetrel.private_files import writing_private
+from stormpetrel.records.cluster import Cluster
 from stormpetrel.store.site import Site
 
 _GROUP: Final = 16_384  # rows that are read together
@@ -172,17 +174,23 @@ class StoredMonth:
 _NOTHING: Final = pl.DataFrame(schema=MONTH_SCHEMA).lazy()
 
 
-def store_month(site: Site, name: str, identity: Mapping[str, Any], frame: pl.DataFrame) -> StoredMonth | None:
-    """Write a month (`2026-11`) to its file; None where the site cannot be written."""
+def store_month(
+    site: Site, name: str, made_of: Mapping[str, Any], pieces: Iterable[pl.DataFrame], cluster: Cluster | None = None
+) -> StoredMonth | None:
+    """Write a month (`2026-11`) to its file, from its rows piece by piece; None where the site cannot be written.
+
+    `cluster` is what the jobs of it that wait were worded with.
+    """
     if site.read_only:
         return None
-    identity = _with_code(identity)
-    path = _path(site, name, identity)
-    facts = facts_of(frame)
     try:
         site.snapshots.mkdir(mode=0o700, exist_ok=True)
-        with writing_private(path) as file:
-            frame.write_parquet(file, compression="lz4", row_group_size=_GROUP)
+        with TemporaryDirectory(prefix=".overview-", dir=site.snapshots) as folder:
+            facts, parts = _write_pieces(pieces, Path(folder))
+            identity = _identity(made_of, cluster if facts.has_waiting else None)
+            path = _path(site, name, identity)
+            with writing_private(path) as file:
+                pl.scan_parquet(parts, glob=False).sink_parquet(file, compression="lz4", row_group_size=_GROUP)
     except OSError:
         return None
     with path.open("rb") as written:
@@ -195,9 +203,16 @@ def store_month(site: Site, name: str, identity: Mapping[str, Any], frame: pl.Da
     return StoredMonth(path, facts)
 
 
-def find_month(site: Site, name: str, identity: Mapping[str, Any]) -> StoredMonth | None:
+def find_month(site: Site, name: str, made_of: Mapping[str, Any], cluster: Cluster | None = None) -> StoredMonth | None:
     """The month that lies in its file; None where there is none, a damaged one, or one that was made of something else."""
-    identity = _with_code(identity)
+    for worded in (None, cluster):  # most old months have no waiting jobs, whose words depend on the cluster
+        month = _find(site, name, _identity(made_of, worded))
+        if month is not None and (worded == cluster or not month.facts.has_waiting):
+            return month
+    return None
+
+
+def _find(site: Site, name: str, identity: Mapping[str, Any]) -> StoredMonth | None:
     kept = read_frames(site, _record(name), identity)
     if kept is None:
         return None
@@ -234,15 +249,46 @@ def facts_of(frame: pl.DataFrame) -> Facts:
     )
 
 
+def facts_together(parts: Sequence[Facts]) -> Facts:
+    """What a month is known by, of which these are pieces, the latest first."""
+    texts = {}
+    for column in _TEXTS:
+        ends = sorted(end for part in parts for end in part.texts[column][0])
+        texts[column] = ([ends[0], ends[-1]] if ends else []), max(part.texts[column][1] for part in parts)
+    users: Counter[str] = Counter()
+    for part in parts:
+        users.update(part.users)
+    return Facts(
+        jobs=sum(part.jobs for part in parts),
+        last_end=max(part.last_end for part in parts),
+        last_event=max(part.last_event for part in parts),
+        has_open=any(part.has_open for part in parts),
+        has_waiting=any(part.has_waiting for part in parts),
+        texts=texts,
+        users=dict(users),
+        longest=longest_limits(pl.concat([part.longest for part in parts])),
+    )
+
+
+def _write_pieces(pieces: Iterable[pl.DataFrame], folder: Path) -> tuple[Facts, list[Path]]:
+    """What a month is known by, and its pieces as files of a folder."""
+    facts, parts = [], []
+    for number, piece in enumerate(pieces):
+        parts.append(folder / f"{number}.parquet")
+        piece.write_parquet(parts[-1], compression="lz4")
+        facts.append(facts_of(piece))
+    return facts_together(facts), parts
+
+
 def _as_frame(facts: Facts, digest: str) -> pl.DataFrame:
     values = {name: getattr(facts, name) for name in ("jobs", "last_end", "last_event", "has_open", "has_waiting", "users")}
     texts = {column: ([end.decode() for end in ends], longest) for column, (ends, longest) in facts.texts.items()}
     return pl.DataFrame({"facts": [json.dumps({**values, "texts": texts, "sha256": digest})]})
 
 
-def _with_code(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(made_of: Mapping[str, Any], cluster: Cluster | None) -> dict[str, Any]:
     """What a file was made of, and how it is read: another version of this module cannot know its facts."""
-    return {**identity, "reader": code_digest((sys.modules[__name__],))}
+    return {**made_of, "cluster": repr(cluster), "reader": code_digest((sys.modules[__name__],))}
 
 
 def _path(site: Site, name: str, identity: Mapping[str, Any]) -> Path:

@@ -1,15 +1,17 @@
 """What was asked of a cluster week by week, how much of it was in use hour by hour, and how long people waited.
 
-job frame -> load_of_jobs -> LoadRecord; EventSeries -> load_of_counts -> LoadRecord. The load is what was handed in, by the week
-of submission: what runs can never be more than there is, what is requested can. Weeks begin on Monday by the clock on the wall.
+job frames -> load_of_pieces -> LoadRecord; EventSeries -> load_of_counts -> LoadRecord. The load is what was handed in, by the
+week of submission: what runs can never be more than there is, what is requested can. Weeks begin on Monday by the clock on the
+wall.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -32,16 +34,68 @@ _LONGEST_LAG: Final = timedelta(weeks=3)
 _MOST_ENDED: Final = 0.9  # of the core-hours
 
 
-def rows_of(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, str]:
-    """Each job's submission, cores, core-hours, asked core-hours, wait and span on the cluster; and by what it is grouped."""
-    grouped_by = next((name for name in _GROUPS if jobs[name].drop_nulls().len()), "")
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What only all jobs of a log tell together.
+
+    `until` is up to when every submission is known (None: there is none). A job that goes on will have run for `limit_share` of
+    its limit, as others do, else for the mean `run_s`.
+    """
+
+    grouped_by: str
+    first: datetime | None
+    until: datetime | None
+    limit_share: float
+    run_s: float
+
+    @classmethod
+    def of(cls, pieces: Iterable[pl.DataFrame], *, now: datetime) -> Self:
+        """The facts of the jobs of all pieces.
+
+        A log that tells of jobs only once they have ended lacks those that still run: nine tenths of the core-hours have ended
+        within some time, and so much of the end is not used.
+        """
+        grouped: set[str] = set()
+        parts, ends = [], []
+        for jobs in pieces:
+            grouped |= {name for name in _GROUPS if jobs[name].drop_nulls().len()}
+            rows = _rows_of(jobs, now=now)
+            limited = pl.col("run_s").is_not_null() & (pl.col("limit_s") > 0)
+            parts.append(
+                rows.select(
+                    first=pl.col("submit").min(), latest=pl.col("submit").max(), still=pl.col("still").any(),
+                    run_s=pl.col("run_s").sum(), runs=pl.col("run_s").count(),
+                    limited_run_s=pl.col("run_s").filter(limited).sum(), limit_s=pl.col("limit_s").filter(limited).sum(),
+                    limited=limited.sum(),
+                )
+            )  # fmt: skip
+            hours = pl.col("cores") * pl.col("run_s").fill_null(0.0) / _HOUR_S
+            ended = rows.select("ended", lag=(pl.col("ended") - pl.col("submit")).dt.total_hours(), core_hours=hours)
+            ended = ended.filter(pl.col("ended").is_not_null(), pl.col("core_hours") > 0)
+            ends.append(ended.group_by("lag").agg(pl.col("core_hours").sum(), pl.col("ended").max()))
+        if not parts:
+            return cls("", None, None, 1.0, 0.0)
+        whole = pl.concat(parts)
+        sums = whole.select(pl.col("run_s", "runs", "limited_run_s", "limit_s", "limited").sum()).row(0, named=True)
+        first, latest = whole["first"].min(), whole["latest"].max()
+        return cls(
+            grouped_by=next((name for name in _GROUPS if name in grouped), ""),
+            first=first if isinstance(first, datetime) else None,
+            until=_seen_until(latest, has_open=bool(whole["still"].any()), ends=pl.concat(ends), now=now),
+            limit_share=min(1.0, sums["limited_run_s"] / sums["limit_s"]) if sums["limited"] else 1.0,
+            run_s=sums["run_s"] / sums["runs"] if sums["runs"] else 0.0,
+        )
+
+
+def _rows_of(jobs: pl.DataFrame, *, now: datetime, grouped_by: str = "") -> pl.DataFrame:
+    """Each job's submission, cores, wait and span on the cluster."""
     submit, start, end = (pl.col(f"{name}_time") for name in ("submit", "start", "end"))
     cores = pl.coalesce("cpus", "req_cpus", "nodes", "req_nodes", 1).clip(0, _MOST_CORES).cast(pl.Float64)
     since = pl.max_horizontal("submit_time", "eligible_time")
     still = end.is_null() & (submit > now - _LOST)
     run_s = pl.coalesce("elapsed_s", (end - start).dt.total_seconds(fractional=True)).clip(lower_bound=0.0)
     so_far_s = pl.lit(now).sub(start).dt.total_seconds(fractional=True).clip(lower_bound=0.0)
-    rows = jobs.filter(submit.is_not_null(), submit <= now).select(
+    return jobs.filter(submit.is_not_null(), submit <= now).select(
         submit=submit,
         since=since,
         cores=cores,
@@ -56,42 +110,36 @@ def rows_of(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, str]:
         .then((pl.coalesce(start, pl.lit(now)) - since).dt.total_seconds(fractional=True).clip(lower_bound=0.0))
         .cast(pl.Float64),
     )
-    held_s = pl.coalesce("run_s", pl.when("still").then(_expected_s(rows)), pl.lit(0.0))
-    return (
-        rows.with_columns(
-            core_hours=pl.col("cores") * held_s / _HOUR_S,
-            asked=pl.col("cores") * pl.col("limit_s") / _HOUR_S,
-            held_until=pl.col("started") + pl.duration(microseconds=(pl.coalesce("run_s", "so_far_s", 0.0) * 1e6).cast(pl.Int64)),
-        ),
-        grouped_by,
+
+
+def rows_of(jobs: pl.DataFrame, facts: LogFacts, *, now: datetime) -> pl.DataFrame:
+    """Each job's submission, group, cores, core-hours, asked core-hours, wait and span on the cluster."""
+    expected_s = pl.max_horizontal("so_far_s", pl.coalesce(pl.col("limit_s") * facts.limit_share, pl.lit(facts.run_s)))
+    held_s = pl.coalesce("run_s", pl.when("still").then(expected_s), pl.lit(0.0))
+    return _rows_of(jobs, now=now, grouped_by=facts.grouped_by).with_columns(
+        core_hours=pl.col("cores") * held_s / _HOUR_S,
+        asked=pl.col("cores") * pl.col("limit_s") / _HOUR_S,
+        held_until=pl.col("started") + pl.duration(microseconds=(pl.coalesce("run_s", "so_far_s", 0.0) * 1e6).cast(pl.Int64)),
     )
 
 
-def seen_until(rows: pl.DataFrame, *, now: datetime) -> datetime | None:
-    """Up to when every submission is known; None where there is none.
-
-    A log that tells of jobs only once they have ended lacks those that still run: nine tenths of the core-hours have ended within
-    some time, and so much of the end is not used.
-    """
-    latest = rows["submit"].max()
+def _seen_until(latest: Any, *, has_open: bool, ends: pl.DataFrame, now: datetime) -> datetime | None:
+    """Up to when every submission is known; `ends`: core-hours and last end of jobs by the hours from submission to end."""
     if not isinstance(latest, datetime):
         return None
-    if rows["still"].any():
+    if has_open:
         return min(latest, now)
-    ended = rows.select("ended", "core_hours", lag=pl.col("ended") - pl.col("submit")).filter(
-        pl.col("ended").is_not_null(), pl.col("core_hours") > 0
-    )
-    last_end = ended["ended"].max()
+    last_end = ends["ended"].max()
     if not isinstance(last_end, datetime):
         return latest
-    lags = ended.group_by(pl.col("lag").dt.total_hours()).agg(pl.col("core_hours").sum()).sort("lag")
+    lags = ends.group_by("lag").agg(pl.col("core_hours").sum()).sort("lag")
     share = lags["core_hours"].cum_sum() / lags["core_hours"].sum()
     lag = timedelta(hours=int(lags["lag"][int((share < _MOST_ENDED).sum())]) + 1)
     return min(latest, last_end - max(min(lag, _LONGEST_LAG), timedelta(0)))
 
 
-def hours_in_use(rows: pl.DataFrame, begin: datetime, end: datetime) -> Floats:
-    """(hours,) cores that were held, on average over each hour from `begin` to before `end`."""
+def core_hours_held(rows: pl.DataFrame, begin: datetime, end: datetime) -> Floats:
+    """(hours + 1,) core-hours that were held from `begin` to each edge of the hours up to `end`."""
     hours = int((end - begin).total_seconds()) // _HOUR_S
     held = rows.filter(pl.col("started").is_not_null(), pl.col("held_until") > begin, pl.col("started") < end)
     cores, origin = held["cores"].to_numpy(), begin.timestamp()
@@ -102,8 +150,7 @@ def hours_in_use(rows: pl.DataFrame, begin: datetime, end: datetime) -> Floats:
         rest = np.bincount(place, cores * (place + 1 - moment), minlength=hours)  # of the hour that it begins or ends in
         whole = np.bincount(place, cores, minlength=hours)  # of each hour after it
         edges[1:] += sign * np.cumsum(rest + np.concatenate([[0.0], np.cumsum(whole)[:-1]]))
-    in_use: Floats = np.maximum(np.diff(edges), 0.0)
-    return in_use
+    return edges
 
 
 def week_places(moments: pl.Series, edges_s: npt.NDArray[np.float64]) -> pl.Series:
@@ -111,15 +158,6 @@ def week_places(moments: pl.Series, edges_s: npt.NDArray[np.float64]) -> pl.Seri
     seconds = moments.dt.epoch("s").fill_null(-1).to_numpy()
     places = pl.Series(np.searchsorted(edges_s, seconds, side="right") - 1)
     return places.set((places < 0) | (places >= edges_s.size - 1), None)
-
-
-def _expected_s(rows: pl.DataFrame) -> pl.Expr:
-    """How long a job that has not ended will have run: by its limit as others used theirs, else as long as the mean."""
-    run = rows.filter(pl.col("run_s").is_not_null())
-    limited = run.filter(pl.col("limit_s") > 0)
-    share = float(limited["run_s"].sum()) / float(limited["limit_s"].sum()) if limited.height else 1.0
-    mean = float(run.select(pl.col("run_s").mean().fill_null(0.0)).item())
-    return pl.max_horizontal("so_far_s", pl.coalesce(pl.col("limit_s") * min(1.0, share), pl.lit(mean)))
 
 
 MOST_WEEKS: Final = 104  # that are kept, the latest
@@ -182,36 +220,47 @@ class LoadRecord:
         return last + WEEK if isinstance(last, date) else None
 
 
-def load_of_jobs(jobs: pl.DataFrame, *, now: datetime, zone: str) -> LoadRecord:
-    """The load out of a job frame; core-hours of jobs that have not ended are estimated from how others keep to their limits."""
-    rows, grouped_by = rows_of(jobs, now=now)
-    until = seen_until(rows, now=now)
-    if until is None:
+def load_of_pieces(pieces: Callable[[], Iterable[pl.DataFrame]], *, now: datetime, zone: str) -> LoadRecord:
+    """The load out of pieces of a job frame, each with all jobs that were submitted in its weeks; they are gone through twice.
+
+    Core-hours of jobs that have not ended are estimated from how others keep to their limits.
+    """
+    facts = LogFacts.of(pieces(), now=now)
+    if facts.until is None or facts.first is None:
         return _nothing(LoadUnit.CORE_HOURS)
-    first_submit = rows["submit"].min()
-    assert isinstance(first_submit, datetime)
-    weeks = _whole_weeks(first_submit, until, zone)
+    weeks = _whole_weeks(facts.first, facts.until, zone)
     if not weeks:
         return _nothing(LoadUnit.CORE_HOURS)
-    begin, end = _midnight(weeks[0], zone), _midnight(weeks[-1] + WEEK, zone)
-    edges_s = np.array([_midnight(week, zone).timestamp() for week in (*weeks, weeks[-1] + WEEK)])
-    rows = rows.with_columns(
-        week_places(rows[name], edges_s).replace_strict(range(len(weeks)), weeks, return_dtype=pl.Date).alias(column)
-        for column, name in _WEEKS.items()
-    )
-    seen = pl.DataFrame({"week": weeks, "seen": [_share_seen(week, first_submit, zone) for week in weeks]})
-    in_use = hours_in_use(rows, begin, end)
-    waits = rows.filter(pl.col("wait_s").is_not_null() & pl.col("since").is_between(begin, end, closed="left"))
+    begin, end = midnight(weeks[0], zone), midnight(weeks[-1] + WEEK, zone)
+    edges_s = np.array([midnight(week, zone).timestamp() for week in (*weeks, weeks[-1] + WEEK)])
+    seen = pl.DataFrame({"week": weeks, "seen": [_share_seen(week, facts.first, zone) for week in weeks]})
+    held = np.zeros(int((end - begin).total_seconds()) // _HOUR_S + 1)
+    sums, groups, waited_in, waited_s = [], [], [], []
+    events: dict[str, list[pl.DataFrame]] = {"started": [], "ended": []}
+    for jobs in pieces():
+        rows = rows_of(jobs, facts, now=now)
+        rows = rows.with_columns(
+            week_places(rows[name], edges_s).replace_strict(range(len(weeks)), weeks, return_dtype=pl.Date).alias(column)
+            for column, name in _WEEKS.items()
+        )
+        held += core_hours_held(rows, begin, end)
+        sums.append(_week_sums(rows))
+        groups.append(rows.group_by("group", "week").agg(load=pl.col("core_hours").sum()))
+        for name, counts in events.items():
+            counts.append(rows.drop_nulls(f"{name}_week").group_by(pl.col(f"{name}_week").alias("week")).len(name))
+        waits = rows.filter(pl.col("wait_s").is_not_null() & pl.col("since").is_between(begin, end, closed="left"))
+        waited_in.append(((waits["since"].dt.epoch("s") - int(begin.timestamp())) // _HOUR_S).to_numpy().astype(np.int32))
+        waited_s.append(waits["wait_s"].to_numpy())
     return LoadRecord(
         unit=LoadUnit.CORE_HOURS,
-        weeks=_weeks_of_jobs(rows, seen),
-        groups=_scaled_groups(rows.group_by("group", "week").agg(load=pl.col("core_hours").sum()), seen),
-        grouped_by=grouped_by,
+        weeks=_weeks_of_jobs(pl.concat(sums), {name: pl.concat(counts) for name, counts in events.items()}, seen),
+        groups=_scaled_groups(pl.concat(groups).group_by("group", "week").agg(pl.col("load").sum()), seen),
+        grouped_by=facts.grouped_by,
         hours=1.0,
-        in_use=in_use,
+        in_use=np.maximum(np.diff(held), 0.0),
         full=None,
-        waited_in=((waits["since"].dt.epoch("s") - int(begin.timestamp())) // _HOUR_S).to_numpy(),
-        waited_s=waits["wait_s"].to_numpy(),
+        waited_in=np.concatenate(waited_in),
+        waited_s=np.concatenate(waited_s),
     )
 
 
@@ -257,17 +306,21 @@ def load_of_counts(series: EventSeries, groups: pl.DataFrame | None = None) -> L
     )
 
 
-def _weeks_of_jobs(rows: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
-    sums = rows.group_by("week").agg(
+def _week_sums(rows: pl.DataFrame) -> pl.DataFrame:
+    """What was handed in, by week."""
+    return rows.group_by("week").agg(
         pl.len().cast(pl.Float64).alias("jobs"),
         load=pl.col("core_hours").sum(),
         asked=pl.when(pl.col("asked").is_not_null().any()).then(pl.col("asked").sum()),
         wait_median_s=pl.col("wait_s").median(),
         wait_p90_s=pl.col("wait_s").quantile(0.9),
     )
-    joined = seen.join(sums, on="week", how="left")
-    for name in ("started", "ended"):
-        counted = rows.drop_nulls(f"{name}_week").group_by(pl.col(f"{name}_week").alias("week")).len(name)
+
+
+def _weeks_of_jobs(sums: pl.DataFrame, events: Mapping[str, pl.DataFrame], seen: pl.DataFrame) -> pl.DataFrame:
+    joined = seen.join(sums.drop_nulls("week"), on="week", how="left")
+    for name, counts in events.items():
+        counted = counts.group_by("week").agg(pl.col(name).sum())
         joined = joined.join(counted, on="week", how="left").with_columns(pl.col(name).fill_null(0).cast(pl.Float64))
     # A week in which nobody handed in anything is one of which there is no record.
     joined = joined.with_columns(pl.when(pl.col("jobs") > 0).then("seen").otherwise(0.0).alias("seen"))
@@ -366,10 +419,11 @@ def _whole_weeks(first: datetime, until: datetime, zone: str) -> list[date]:
 
 def _share_seen(week: date, first: datetime, zone: str) -> float:
     """The share of a week that lies after the first moment."""
-    return min(1.0, max(0.0, (_midnight(week + WEEK, zone) - first) / WEEK))
+    return min(1.0, max(0.0, (midnight(week + WEEK, zone) - first) / WEEK))
 
 
-def _midnight(day: date, zone: str) -> datetime:
+def midnight(day: date, zone: str) -> datetime:
+    """When a day begins by the clock on the wall of a zone."""
     return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
 
 
