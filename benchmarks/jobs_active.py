@@ -28,8 +28,8 @@ from stormpetrel.jobs.active_learning import failure_probability, informativenes
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.resampling import Truth
 from stormpetrel.jobs.training import label_jobs
+from stormpetrel.learn.lean_imports import classifier_class
 from stormpetrel.learn.metrics import pr_auc
-from stormpetrel.learn.xgboost_alone import classifier_class
 from stormpetrel.records.arrays import Floats, Matrix
 
 RESULTS: Final = Path(__file__).parent / "results" / "jobs_active.json"

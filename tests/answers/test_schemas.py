@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from stormpetrel.answers import schemas
 from stormpetrel.answers.overview.job_table import COLUMNS
-from stormpetrel.answers.schemas.base import Answer
+from stormpetrel.answers.schemas.base import Answer, build_models
 from stormpetrel.answers.schemas.cluster import MOST_CORES
 from stormpetrel.answers.schemas.health import Version
 from stormpetrel.answers.schemas.history import PolicyPoint, QualityLine
@@ -34,6 +34,11 @@ def models() -> list[type[BaseModel]]:
 def test_every_model_is_frozen():
     assert len(models()) > 60
     assert [model.__name__ for model in models() if not model.model_config.get("frozen")] == []
+
+
+def test_a_service_builds_all_of_them_before_it_is_asked():
+    build_models()
+    assert [model.__name__ for model in models() if not model.__pydantic_complete__] == []
 
 
 def test_they_import_pydantic_and_the_vocabulary_only():

@@ -5,8 +5,10 @@ A process costs about a second, most of it imports; `run_here` costs what the co
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import gc
 import io
 import json
 import logging
@@ -91,7 +93,7 @@ def _exit_code_of_main() -> int:
 
 @contextlib.contextmanager
 def _process_kept() -> Iterator[None]:
-    """Words, streams, umask, warnings, log handlers and signal handlers are afterwards as they were."""
+    """Words, streams, umask, warnings, log and signal handlers, and the search for garbage are afterwards as they were."""
     umask = os.umask(0)
     os.umask(umask)
     log = logging.getLogger()
@@ -107,6 +109,8 @@ def _process_kept() -> Iterator[None]:
             log.handlers[:], log.level = handlers, level
             for number, handler in signals.items() if in_main_thread else ():
                 signal.signal(number, handler)
+            gc.enable()
+            atexit.unregister(gc.freeze)
 
 
 @contextlib.contextmanager

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.learn.lean_imports import classifier_class
 from stormpetrel.learn.threads import threads
-from stormpetrel.learn.xgboost_alone import classifier_class
 
 _XGBOOST_COLUMNS: Final = (
     "request.cpus",

@@ -33,12 +33,13 @@ class EntityCodes:
         for column in range(len(self._spaces)):
             values = keys[:, column]
             distinct = values.unique(maintain_order=True).drop_nulls()
+            texts = distinct.to_list()
             known = self._known[column]
-            for text in distinct if take_in else ():
+            for text in texts if take_in else ():
                 if text not in known:
                     known[text] = self.count
                     self.count += 1
-            numbers = pl.Series([known.get(text, 0) for text in distinct], dtype=pl.Int64)
+            numbers = pl.Series([known.get(text, 0) for text in texts], dtype=pl.Int64)
             table = pl.DataFrame({"key": distinct, "code": numbers})
             joined = pl.DataFrame({"key": values}).join(table, on="key", how="left", maintain_order="left")
             codes[:, column] = joined["code"].fill_null(-1).to_numpy()

@@ -21,8 +21,8 @@ from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.resampling import Truth
 from stormpetrel.jobs.seed_models import threads
+from stormpetrel.learn.lean_imports import classifier_class
 from stormpetrel.learn.metrics import pr_auc, roc_auc
-from stormpetrel.learn.xgboost_alone import classifier_class
 from stormpetrel.records.arrays import Floats, Matrix
 
 Progress = Callable[[str, int, int], None]

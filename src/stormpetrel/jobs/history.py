@@ -305,11 +305,12 @@ class History:
         for column, space in enumerate(self._space_names):
             known = self._codes[column]
             distinct = keys[space].unique(maintain_order=True).drop_nulls()
-            for name in distinct if take_in else ():
+            names = distinct.to_list()
+            for name in names if take_in else ():
                 if name not in known:
                     known[name] = self._count
                     self._count += 1
-            codes[:, column] = _mapped(keys[space], distinct, [known.get(name, _STRANGER) for name in distinct])
+            codes[:, column] = _mapped(keys[space], distinct, [known.get(name, _STRANGER) for name in names])
         self._rows = _grown(self._rows, self._count)
         return codes
 

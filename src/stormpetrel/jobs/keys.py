@@ -39,6 +39,18 @@ def family(columns: tuple[str, ...] = APPLICATION_COLUMNS) -> pl.Expr:
     return pl.coalesce(pl.lit(None, dtype=pl.String), *(ways[column] for column in columns)).alias("family")
 
 
+def families(jobs: pl.DataFrame) -> pl.Series:
+    """The application family of each job, as `family` tells it: each distinct text is looked at once, and names repeat."""
+    columns = tuple(column for column in APPLICATION_COLUMNS if jobs[column].null_count() < jobs.height)
+    if not columns or "extra" in columns:  # a map has no distinct values
+        return jobs.with_columns(family(columns))["family"]
+    frame = jobs.select(columns)
+    for column in columns:
+        stems = pl.DataFrame({column: jobs[column].unique()}).with_columns(family((column,)).alias(f"family.{column}"))
+        frame = frame.join(stems, on=column, how="left", maintain_order="left")
+    return frame.select(family=pl.coalesce(f"family.{column}" for column in columns)).to_series()
+
+
 def stem(name: pl.Expr) -> pl.Expr:
     """A name without what changes from run to run: counters, dates, hashes, endings; null where nothing is left."""
     plain = (
@@ -222,12 +234,11 @@ def with_request(jobs: pl.DataFrame, stand_in: Mapping[str, str]) -> pl.DataFram
     if "limit_key" in jobs.columns:  # it has them already
         return jobs
     sizes = [pl.col(stand_in.get(size, requested)).alias(size) for size, (requested, _) in SIZES.items()]
-    columns = tuple(column for column in APPLICATION_COLUMNS if jobs[column].null_count() < jobs.height)
     profile = [] if "profile" in jobs.columns else [pl.lit(None, dtype=pl.Int64).alias("profile")]
     limit = pl.col("time_limit_s").round().cast(pl.Int64, strict=False)
     few = families_of_few(jobs) if jobs.height <= FEW else None
-    families = family(columns) if few is None else pl.Series("family", few, dtype=pl.String)
-    return jobs.with_columns(*profile, *sizes, families, limit_key=limit)
+    applications = families(jobs) if few is None else pl.Series("family", few, dtype=pl.String)
+    return jobs.with_columns(*profile, *sizes, applications, limit_key=limit)
 
 
 @lru_cache

@@ -15,7 +15,7 @@ import polars as pl
 from stormpetrel.engine import cores
 from stormpetrel.jobs.active_learning import Classifier, active_learning, failure_probability
 from stormpetrel.jobs.resampling import Truth, random_oversample, smote
-from stormpetrel.learn.xgboost_alone import classifier_class
+from stormpetrel.learn.lean_imports import classifier_class
 from stormpetrel.records.arrays import Floats, Matrix
 
 # At most two threads, whatever the machine has: results depend on the number. Small tables get one: on a busy machine two

@@ -7,16 +7,29 @@ all else that one forecast needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from math import factorial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 Matrix = NDArray[np.float32]
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNodes:
+    """The nodes of trees, one tree behind the other: (node,), children by their place among all, −1 where a node is a leaf."""
+
+    roots: NDArray[np.int64]  # (tree,)
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    condition: Floats  # of a leaf: its value
+    missing_left: NDArray[np.bool_]
+    cover: Floats  # the part of the training rows that came by
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +53,33 @@ class LeafTable:
     share: Floats
 
     @classmethod
-    def of(cls, trees: Sequence[Mapping[str, Any]], *, features: int, base: Sequence[float]) -> Self:
-        """The leaves of trees as XGBoost writes them, one output after the other; `base` are the margins before them."""
-        paths: list[dict[int, list[Any]]] = []
-        values: list[float] = []
-        outputs: list[int] = []
-        for place, tree in enumerate(trees):
-            for path, value in _leaves(tree):
-                paths.append(path)
-                values.append(value)
-                outputs.append(place % len(base))
-        deepest = max(1, *map(len, paths))
-        shape = (len(paths), deepest)
-        table = cls(
+    def of(cls, trees: TreeNodes, *, features: int, base: Sequence[float]) -> Self:
+        """The leaves of trees, which belong to one output after the other; `base` are the margins before them."""
+        paths = _Paths.beginning(len(trees.roots))
+        at, tree = trees.roots, np.arange(len(trees.roots))
+        leaves: list[tuple[NDArray[np.int64], NDArray[np.int64], _Paths]] = []
+        while at.size:  # level by level, all trees at once
+            over = trees.left[at] < 0
+            leaves.append((tree[over], at[over], paths.of(over)))
+            at, tree, paths = at[~over], tree[~over], paths.of(~over)
+            sides = [paths.through(trees, at, to_left=to_left) for to_left in (True, False)]
+            at, tree = np.concatenate([trees.left[at], trees.right[at]]), np.concatenate([tree, tree])
+            paths = _Paths.joined(sides)
+        deepest = max(1, max(each.feature.shape[1] for _, _, each in leaves))
+        whole = _Paths.joined([each.padded(deepest) for _, _, each in leaves])
+        nodes = np.concatenate([nodes for _, nodes, _ in leaves])
+        return cls(
             features=features,
             outputs=len(base),
             base=np.array(base, dtype=np.float64),
-            output=np.array(outputs),
-            value=np.array(values, dtype=np.float32).astype(np.float64),
-            feature=np.full(shape, -1),
-            low=np.full(shape, -np.inf, np.float32),
-            high=np.full(shape, np.inf, np.float32),
-            missing=np.ones(shape, bool),
-            share=np.ones(shape),
+            output=np.concatenate([places for places, _, _ in leaves]) % len(base),
+            value=trees.condition[nodes].astype(np.float32).astype(np.float64),
+            feature=whole.feature,
+            low=whole.low.astype(np.float32),
+            high=whole.high.astype(np.float32),
+            missing=whole.missing,
+            share=whole.share,
         )
-        for leaf, path in enumerate(paths):
-            for step, (feature, (low, high, missing, share)) in enumerate(path.items()):
-                table.feature[leaf, step] = feature
-                table.low[leaf, step], table.high[leaf, step] = low, high
-                table.missing[leaf, step], table.share[leaf, step] = missing, share
-        return table
 
     def margins(self, values: Matrix) -> Floats:
         """What the trees say before the link function: (row, output)."""
@@ -111,24 +121,54 @@ class LeafTable:
         return np.asarray(polynomial @ np.array(means))
 
 
-def _leaves(tree: Mapping[str, Any]) -> list[tuple[dict[int, list[Any]], float]]:
-    """Each leaf's path, feature -> [low, high, missing, share], and its value."""
-    left, right, feature = tree["left_children"], tree["right_children"], tree["split_indices"]
-    condition, default_left, cover = tree["split_conditions"], tree["default_left"], tree["sum_hessian"]
-    leaves = []
-    stack: list[tuple[int, dict[int, list[Any]]]] = [(0, {})]
-    while stack:
-        node, path = stack.pop()
-        if left[node] == -1:
-            leaves.append((path, condition[node]))
-            continue
-        total = cover[node]
-        for child, is_left in ((left[node], True), (right[node], False)):
-            low, high, missing, share = path.get(feature[node], (-np.inf, np.inf, True, 1.0))
-            if is_left:
-                high = min(high, condition[node])
-            else:
-                low = max(low, condition[node])
-            share *= cover[child] / total if total > 0 else 0.0
-            stack.append((child, {**path, feature[node]: [low, high, missing and bool(default_left[node]) == is_left, share]}))
-    return leaves
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """The ways from roots to nodes: (node, step), filled up at their ends with steps of feature −1, which all rows pass."""
+
+    feature: NDArray[np.int64]
+    low: Floats
+    high: Floats
+    missing: NDArray[np.bool_]
+    share: Floats
+
+    @classmethod
+    def beginning(cls, count: int) -> Self:
+        """Ways without a step."""
+        nothing = np.empty((count, 0))
+        return cls(nothing.astype(np.int64), nothing, nothing, nothing.astype(np.bool_), nothing)
+
+    @classmethod
+    def joined(cls, several: Sequence[Self]) -> Self:
+        """Ways of the same number of steps, one part behind the other."""
+        return cls(*(np.concatenate([getattr(each, name.name) for each in several]) for name in fields(cls)))
+
+    def of(self, which: NDArray[np.bool_]) -> Self:
+        """Those of some nodes."""
+        return type(self)(*(getattr(self, name.name)[which] for name in fields(self)))
+
+    def padded(self, steps: int) -> Self:
+        """The same with so many steps."""
+        more = ((0, 0), (0, steps - self.feature.shape[1]))
+        return type(self)(
+            np.pad(self.feature, more, constant_values=-1),
+            np.pad(self.low, more, constant_values=-np.inf),
+            np.pad(self.high, more, constant_values=np.inf),
+            np.pad(self.missing, more, constant_values=True),
+            np.pad(self.share, more, constant_values=1.0),
+        )
+
+    def through(self, trees: TreeNodes, at: NDArray[np.int64], *, to_left: bool) -> Self:
+        """The ways from nodes on to one of their children: a feature that was asked before narrows its step."""
+        longer = self.padded(self.feature.shape[1] + 1)
+        feature = trees.feature[at]
+        known = longer.feature == feature[:, None]
+        rows, step = np.arange(at.size), np.where(known.any(axis=1), known.argmax(axis=1), (self.feature >= 0).sum(axis=1))
+        longer.feature[rows, step] = feature
+        if to_left:
+            longer.high[rows, step] = np.minimum(longer.high[rows, step], trees.condition[at])
+        else:
+            longer.low[rows, step] = np.maximum(longer.low[rows, step], trees.condition[at])
+        longer.missing[rows, step] &= trees.missing_left[at] == to_left
+        total, part = trees.cover[at], trees.cover[(trees.left if to_left else trees.right)[at]]
+        longer.share[rows, step] *= np.divide(part, total, out=np.zeros(at.size), where=total > 0)
+        return longer

@@ -62,9 +62,11 @@ def read_arrays(site: Site, name: str, identity: Mapping[str, Any]) -> dict[str,
         content = (site.snapshots / name).read_bytes()
     except OSError:
         return None
-    if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
+    if hashlib.sha256(memoryview(content)[_DIGEST:]).digest() != content[:_DIGEST]:
         return None
-    with np.load(io.BytesIO(content[_DIGEST:]), allow_pickle=False) as stored:
+    file = io.BytesIO(content)  # without a copy: an archive may have something in front of it
+    file.seek(_DIGEST)
+    with np.load(file, allow_pickle=False) as stored:
         if stored[_IDENTITY].tobytes() != json.dumps(identity, sort_keys=True).encode():
             return None
         return {part: stored[part] for part in stored.files if part != _IDENTITY}

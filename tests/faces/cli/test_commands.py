@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import subprocess
@@ -69,6 +70,19 @@ def test_no_command_imports_a_heavy_library_before_it_needs_it():
     code = f"import sys; from importlib import import_module; [import_module(name) for name in {modules}]; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not HEAVY & set(loaded)
+
+
+def test_a_brief_command_searches_no_garbage_and_any_other_does():
+    def searches(*arguments: str) -> str:
+        code = "import atexit, gc, sys; from stormpetrel.faces.cli.main import main; "
+        code += "atexit.register(lambda: print(gc.isenabled(), file=sys.stderr)); main()"
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+        return done.stderr.splitlines()[-1]
+
+    assert searches("check", "--help") == "False"
+    assert searches("serve", "--help") == "True"
+    assert gc.isenabled()  # loading an entry in this process has changed nothing
+    assert {path for path, entry in entries() if entry.brief} == {"check", "why", "jobs show"}
 
 
 def test_a_typing_error_in_a_group_or_a_command_is_answered_with_the_nearest():

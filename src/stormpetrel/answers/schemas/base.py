@@ -1,4 +1,8 @@
-"""What every question and answer is: a frozen model with known fields."""
+"""What every question and answer is: a frozen model with known fields.
+
+pydantic builds a model when it is first used: a command that answers one question need not build those of all others. A service
+builds all of them at its start (`build_models`): its first requests do not wait, and no two threads build one model.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ IsoTime = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=st
 class Request(BaseModel):
     """What a program sends to have something judged or done: exactly the fields that are known, in their own types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class Question(BaseModel):
     """The parameters of a question: a misspelt one is an error, not ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
 
 class Answer(BaseModel):
@@ -37,7 +41,7 @@ class Answer(BaseModel):
     can be said in its place.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="ignore", frozen=True)
 
     def __getitem__(self, name: str) -> Any:
         """A field by its name in the JSON, as in `answer["risk"]`."""
@@ -89,3 +93,12 @@ class ErrorAnswer(Answer):
     """The answer of every request that was not done."""
 
     error: Problem
+
+
+def build_models() -> None:
+    """Build every model of the modules that are imported."""
+    waiting: list[type[BaseModel]] = [Request, Question, Answer]
+    while waiting:
+        model = waiting.pop()
+        model.model_rebuild()
+        waiting += model.__subclasses__()

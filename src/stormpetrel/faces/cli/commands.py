@@ -46,7 +46,9 @@ COMMANDS: Final[dict[str, Entry]] = {
             "list": CommandEntry(
                 "jobs.table:list_jobs", "List the jobs of the site, the newest first, with the latest risk of each."
             ),
-            "show": CommandEntry("jobs.check:why", "Explain what happened to a job, what was known in time, and what to change."),
+            "show": CommandEntry(
+                "jobs.check:why", "Explain what happened to a job, what was known in time, and what to change.", brief=True
+            ),
             "predict": CommandEntry(
                 "jobs.forecasts:predict", "Forecast which pending and running jobs will fail, highest risk first."
             ),
@@ -235,8 +237,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "check": CommandEntry(
         "jobs.check:check",
         "Check a job script before it is submitted: can the cluster run it, how likely is it to fail, why, and what to change.",
+        brief=True,
     ),
-    "why": CommandEntry("jobs.check:why", "Explain what happened to a job, what was known in time, and what to change."),
+    "why": CommandEntry(
+        "jobs.check:why", "Explain what happened to a job, what was known in time, and what to change.", brief=True
+    ),
     "top": CommandEntry("top:top", "Watch incidents, jobs at risk, jobs and sources on this terminal, until q."),
     "watch": CommandEntry(
         "watch:watch", "Predict every job live, at submission, at start and two minutes later, and raise incidents; until Ctrl-C."

@@ -6,6 +6,7 @@ them. Names and help lines therefore stand in a table (`commands.py`), and comma
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, MutableMapping
 from copy import copy
 from dataclasses import dataclass
@@ -26,15 +27,22 @@ _PACKAGE: Final = "stormpetrel.faces.cli"
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command: its function as MODULE:FUNCTION below `faces/cli`, and the first line of that function's docstring."""
+    """A command: its function as MODULE:FUNCTION below `faces/cli`, and the first line of that function's docstring.
+
+    A `brief` one is over within seconds: Python does not search its memory for garbage meanwhile (`main.search_no_garbage`).
+    """
 
     target: str
     help: str
+    brief: bool = False
 
     def load(self) -> Any:
         """Import the module and return the function."""
         module, _, function = self.target.partition(":")
-        return getattr(import_module(f"{_PACKAGE}.{module}"), function)
+        loaded = getattr(import_module(f"{_PACKAGE}.{module}"), function)
+        if not self.brief:
+            gc.enable()
+        return loaded
 
 
 @dataclass(frozen=True, slots=True)

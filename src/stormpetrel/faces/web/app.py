@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse, Response
 
 from stormpetrel import __version__
+from stormpetrel.answers.schemas.base import build_models
 from stormpetrel.errors import SettingsError, StormpetrelError
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.web.incoming import TrustedProxies
@@ -41,6 +42,7 @@ def create_app(live: LiveSite, *, address: str | None = None) -> FastAPI:
     app = bare_app(live)
     app.include_router(router(live))
     dash = add_dashboard(app, live)
+    build_models()
     return protected(app, live.site, address=address, script_hashes=_script_hashes(dash))
 
 

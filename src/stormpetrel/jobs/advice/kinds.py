@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.jobs.keys import families_of_few, family
+from stormpetrel.jobs.keys import families, families_of_few, family
 from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, outcome
 from stormpetrel.records.arrays import Flags, Floats
 from stormpetrel.records.doubts import trusted
@@ -170,9 +170,9 @@ def prepared(jobs: pl.DataFrame) -> pl.DataFrame:
     Values that a rule of data quality doubts are null: nothing is said from them.
     """
     verdict = pl.when(probably_out_of_memory()).then(pl.lit("OUT_OF_MEMORY")).otherwise(outcome())
+    known = trusted(jobs.select(*COLUMNS))
     return (
-        trusted(jobs.select(*COLUMNS))
-        .with_columns(family(), verdict.alias("outcome"), *_size())
+        known.with_columns(families(known), verdict.alias("outcome"), *_size())
         .filter((pl.col("outcome") != NEVER_STARTED).fill_null(False))
         .sort("end_time", "job_id", descending=True, nulls_last=True)
     )
@@ -291,7 +291,8 @@ def _kinds(row: Row, ended: pl.LazyFrame) -> Iterator[Kind]:
     yield kind_of(SAME_APPLICATION, relatives, relatives)
     if row["family"] is not None:
         others = ended if row["user"] is None else ended.filter(pl.col("user").ne_missing(row["user"]))
-        theirs = prepared(_latest(others, OTHERS_CONSIDERED).filter(family() == row["family"]))
+        latest = _latest(others, OTHERS_CONSIDERED)
+        theirs = prepared(latest.filter(families(latest) == row["family"]))
         yield kind_of(OTHER_USERS, theirs, theirs)
     if row["size_cpus"] is not None or row["size_nodes"] is not None:
         yield kind_of(ANY_APPLICATION, own.filter(same_size), own.clear())

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs.keys import APPLICATION_COLUMNS, family
+from stormpetrel.jobs.keys import APPLICATION_COLUMNS, families
 from stormpetrel.jobs.outcomes import COMPLETED, OUTCOME_LABELS, outcome
 from stormpetrel.records.units import format_memory
 
@@ -58,7 +58,7 @@ def retries(jobs: pl.DataFrame | pl.LazyFrame, *, now: datetime) -> pl.DataFrame
     """Return every failure with the next try of the same work: what was changed, and whether that completed."""
     recent = jobs.lazy().filter(pl.col("end_time") <= now, pl.col("end_time") >= now - LOOK_BACK, pl.col("user").is_not_null())
     known = recent.select(_READ).collect()
-    rows = known.with_columns(outcome(), family()).filter(pl.col("outcome").is_not_null(), pl.col("family").is_not_null())
+    rows = known.with_columns(outcome(), families(known)).filter(pl.col("outcome").is_not_null(), pl.col("family").is_not_null())
     key = ["cluster", "user", "family", "array_task"]
     rows = rows.sort(*key, "submit_time", nulls_last=True)
     following = [

@@ -137,7 +137,7 @@ class QueueState:
         rows: list[NDArray[Any]] = []
         empty_arrays: tuple[NDArray[Any], ...] = empty_rows(0)
         for number, empty in enumerate(empty_arrays):
-            array = np.array(arrays[f"{prefix}.rows.{number}"], order="C")
+            array = np.require(arrays[f"{prefix}.rows.{number}"], requirements=["C", "W"])
             if array.dtype != empty.dtype or array.shape != (self._entities.count, *empty.shape[1:]):
                 raise ValueError("its rows are not those of its keys")
             rows.append(array)

@@ -1,4 +1,4 @@
-"""XGBoost without scikit-learn: what a program loads, and what it can still do. Processes, since a module is imported once."""
+"""Lean imports: what a program loads, and what it can still do. Processes, since a module is imported once."""
 
 import json
 import subprocess
@@ -6,9 +6,9 @@ import sys
 
 _ALONE = """
 import json, sys
-from stormpetrel.learn.xgboost_alone import classifier_class, leave_sklearn_out
-leave_sklearn_out()
-leave_sklearn_out()
+from stormpetrel.learn.lean_imports import classifier_class, import_lean
+import_lean()
+import_lean()
 import numpy as np
 import xgboost
 told = {"left_out": not {"sklearn", "pandas", "scipy.stats"} & set(sys.modules)}
@@ -33,3 +33,22 @@ def test_the_command_line_leaves_it_out(tmp_path):
     ask = f"{words}try: main()\nexcept SystemExit: pass\nimport xgboost; print('sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+_NUMBA = """
+import json, sys
+from stormpetrel.learn.lean_imports import import_lean
+import_lean()
+import numpy as np
+from stormpetrel.jobs.history_kernel import empty_rows
+told = {"rows": empty_rows(3).shape[0], "left_out": "scipy.linalg" not in sys.modules}
+import scipy.linalg
+told["for_others"] = float(scipy.linalg.det(np.eye(2)))
+print(json.dumps(told))
+"""
+
+
+def test_compiled_functions_are_loaded_without_scipy_and_it_is_there_for_who_wants_it():
+    done = subprocess.run([sys.executable, "-c", _NUMBA], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"rows": 3, "left_out": True, "for_others": 1.0}
