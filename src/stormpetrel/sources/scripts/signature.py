@@ -28,7 +28,7 @@ _OF_MODULES: Final = ("module", "ml", "spack")
 _LAUNCHERS: Final = frozenset(
     "srun mpirun mpiexec time exec nice nohup env sudo timeout singularity apptainer xargs .sif".split()
 )
-# Their options that have words of their own behind them, which are no commands, by how many (for srun besides those of sbatch).
+# Their options that have values in words of their own, which are no commands: how many (for srun besides those of sbatch).
 _OF_CONTAINERS: Final = dict.fromkeys(
     "-B --bind -H --home -W --workdir -S --scratch -o --overlay --env --env-file --pwd -a".split(), 1
 )
@@ -39,7 +39,7 @@ _OF_MPI: Final = {
     **dict.fromkeys("-hostfile --hostfile -machinefile --machinefile -bind-to -map-by -bootstrap -genvlist".split(), 1),
     **dict.fromkeys("-mca --mca -genv -env".split(), 2),
 }
-_WORDS_BEHIND: Final = {
+_VALUE_COUNTS: Final = {
     "srun": dict.fromkeys("--mpi --cpu-bind --relative -r --threads -T --het-group --prolog --epilog --jobid".split(), 1),
     **dict.fromkeys(("mpirun", "mpiexec"), _OF_MPI),
     **dict.fromkeys(("singularity", "apptainer", "exec"), _OF_CONTAINERS),
@@ -98,13 +98,13 @@ def _of_command(words: list[str]) -> set[str]:
             tokens.add(command)
         elif argument := _argument(command, word):
             tokens.add(argument)
-            values = _words_behind(command, word)
+            values = _value_count(command, word)
     return tokens
 
 
-def _words_behind(command: str, option: str) -> int:
-    """How many words behind a launcher's option belong to it: in `srun -A anna python x.py` one, which is no command."""
-    count = _WORDS_BEHIND.get(command, {}).get(option, 0)
+def _value_count(command: str, option: str) -> int:
+    """How many words behind a launcher's option are its values: in `srun -A anna python x.py` one, which is no command."""
+    count = _VALUE_COUNTS.get(command, {}).get(option, 0)
     return count or int(command == "srun" and option.startswith("-") and needs_next_word(option))
 
 
