@@ -55,6 +55,37 @@ def test_a_new_name_begins_with_the_rate_of_similar_scripts():
     assert min(rates) > rate_of_the_last(jobs, similar=False) + 0.1
 
 
+def test_a_script_says_more_than_a_name():
+    signature = "-".join(f"{value:04x}" for value in range(16))
+    named = jobs_named(*["train-a"] * 8, state="COMPLETED", first=0)
+    signed = jobs_named("abc", "defgh", "ijklm", "train-b", extra={SCRIPT_SIGNATURE: signature})
+    jobs = pl.concat([named, signed])
+    unsigned = jobs.with_columns(extra=pl.lit(None, dtype=jobs.schema["extra"]))
+    assert rate_of_the_last(jobs, similar=True) > rate_of_the_last(unsigned, similar=True) + 0.1
+
+
+def test_an_application_without_a_script_leans_on_similar_names_though_others_have_scripts():
+    signature = "-".join(f"{value:04x}" for value in range(16))
+    signed = jobs_named(*["postprocess"] * 8, state="COMPLETED", first=0, extra={SCRIPT_SIGNATURE: signature})
+    jobs = pl.concat([signed, jobs_named("train-a", "train-b", "train-c", "train-d")])
+    assert rate_of_the_last(jobs, similar=True) > rate_of_the_last(jobs, similar=False) + 0.1
+
+
+def test_a_new_application_of_a_user_begins_with_that_users_similar_ones():
+    mine = jobs_named("train-a", "train-b", "train-c", "train-d", user="anna")
+    others = jobs_named(*["postprocess"] * 8, state="COMPLETED", first=0, user="anna")
+    jobs = pl.concat([others, mine])
+    feature = "user_family.failed_rate_30d"
+    assert rate_of_the_last(jobs, similar=True, feature=feature) > rate_of_the_last(jobs, similar=False, feature=feature) + 0.1
+
+
+def test_run_times_of_similar_scripts_are_compared_with_this_limit():
+    signature = "-".join(f"{value:04x}" for value in range(16))
+    jobs = jobs_named("abc", "defgh", "ijklm", time_limit_s=600.0, extra={SCRIPT_SIGNATURE: signature})
+    ratio = rate_of_the_last(jobs, similar=True, feature="similar_script.run_to_this_limit")
+    assert np.isclose(ratio, np.log1p(300) - np.log1p(600), atol=1e-5)
+
+
 def test_without_the_switch_nothing_is_made_of_similar_names():
     jobs = jobs_named("train-a", "train-b")
     history = History()
@@ -62,8 +93,9 @@ def test_without_the_switch_nothing_is_made_of_similar_names():
     similar = {space.name for space in SIMILAR}
     assert not {name.partition(".")[0] for name in names} & similar
     assert not {name.partition(".")[0] for name in history.to_arrays()} & similar
-    assert [space for space in SPACES_WITH_SIMILAR if space.name not in similar | {"family"}] == [
-        space for space in SPACES if space.name != "family"
+    leaning = {"family", "user_family"}
+    assert [space for space in SPACES_WITH_SIMILAR if space.name not in similar | leaning] == [
+        space for space in SPACES if space.name not in leaning
     ]
 
 

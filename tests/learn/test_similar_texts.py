@@ -27,8 +27,29 @@ def test_names_that_share_little_stay_alone():
 def test_what_all_names_share_says_little():
     tools = ("samtools-sort", "bwa-mem", "picard-markduplicates", "deeptools-computematrix", "multiqc", "fastqc", "trimgalore")
     names = [f"nfcore-{tool}" for tool in tools]
-    assert groups([*names, "nfcore-filtered-samtools-sort"])[-1] == "nfcore-samtools-sort"
-    assert len(set(groups(names))) == len(names)
+    similar = similar_names()
+    groups(names, similar)
+    others = ["nfcore-kallisto", "nfcore-star-align", "nfcore-macs-callpeak", "nfcore-homer"]
+    assert groups([*others, "nfcore-samtools-sort-reads"], similar) == [*others, "nfcore-samtools-sort"]
+
+
+def test_names_with_one_first_word_are_alike_whatever_follows():
+    samples = ["quartz", "zebra", "mimosa", "kelp", "dingo", "fjord", "lynx", "opal"]
+    names = [f"{program}-{sample}" for sample in samples for program in ("align", "train", "chem", "flow", "fit")]
+    assert set(groups(names)) == set(names[:5])
+
+
+def test_once_all_names_share_a_long_prefix_the_rest_tells_them_apart():
+    similar = similar_names()
+    groups(
+        [f"nfcore-chipseq-prepare-{program}" for program in ("fastqc", "samtools", "multiqc", "trim", "picard", "macs")], similar
+    )
+    names = [
+        f"nfcore-chipseq-prepare-{program}-{sample}"
+        for sample in ("mutant", "input", "control")
+        for program in ("bowtie", "homer")
+    ]
+    assert groups(names, similar) == [*names[:2]] * 3
 
 
 def test_a_name_that_is_only_asked_about_founds_no_group():

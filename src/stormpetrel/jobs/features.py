@@ -131,7 +131,7 @@ def _matrix(frame: pl.DataFrame, readings: Readings, moment: Moment, time_zone: 
         parts.append(readings.nodes[moment])
     values = np.concatenate(parts, axis=1, dtype=np.float32)
     values = np.concatenate([values, _limit_margins(values, names)], axis=1)
-    names += [name for name, _ in _MARGINS]
+    names += [name for name, run in _MARGINS if run in names]
     return FeatureMatrix(moment, tuple(names), values)
 
 
@@ -147,13 +147,14 @@ def _own(frame: pl.DataFrame, moment: Moment, time_zone: str, extra: Sequence[pl
 
 # How the run times of jobs like this one compare with the limit that this one asks for (difference of logs).
 _MARGINS: Final = tuple(
-    (f"{space}.run_to_this_limit", f"{space}.typical_run") for space in ("user", "family", "user_family", "user_shape", "retry")
+    (f"{space}.run_to_this_limit", f"{space}.typical_run")
+    for space in ("user", "family", "user_family", "user_shape", "retry", *(space.name for space in SIMILAR))
 )
 
 
 def _limit_margins(values: Matrix, names: Sequence[str]) -> Matrix:
     limit = values[:, names.index("request.time_limit")]
-    return np.stack([values[:, names.index(run)] - limit for _, run in _MARGINS], axis=1)
+    return np.stack([values[:, names.index(run)] - limit for _, run in _MARGINS if run in names], axis=1)
 
 
 def _always_there(names: tuple[str, ...]) -> list[str]:

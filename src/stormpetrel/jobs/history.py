@@ -20,7 +20,6 @@ from stormpetrel.jobs.keys import (
     FEW,
     READINGS,
     READINGS_OF,
-    SIMILAR,
     SPACES,
     SPACES_WITH_SIMILAR,
     Space,
@@ -281,7 +280,9 @@ class History:
         )
 
     def _with_similar(self, frame: pl.DataFrame, *, take_in: bool) -> pl.DataFrame:
-        """The frame with `similar_name` and `similar_script`, where the site allows them; new texts come in the frame's order."""
+        """The frame with `similar_name`, `similar_script` and `similar` (the script's group, else the name's), where the site
+        allows them; new texts come in the frame's order.
+        """
         if not self.similar_names:
             return frame
         signed = frame["extra"].null_count() < frame.height
@@ -289,8 +290,8 @@ class History:
             pl.col("extra").map.get(SCRIPT_SIGNATURE) if signed else pl.repeat(None, pl.len(), dtype=pl.String)
         ).to_series()
         texts = {"similar_name": frame["family"], "similar_script": signature}
-        groups = {space.name: self._similar_texts[space.name].group(texts[space.name], take_in=take_in) for space in SIMILAR}
-        return frame.with_columns(**groups)
+        groups = {name: self._similar_texts[name].group(text, take_in=take_in) for name, text in texts.items()}
+        return frame.with_columns(**groups).with_columns(similar=pl.coalesce("similar_script", "similar_name"))
 
     def _code_matrix(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         frame = self._with_similar(frame, take_in=take_in)

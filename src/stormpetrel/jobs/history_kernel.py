@@ -235,6 +235,8 @@ def read_job(
                     out[wanted[space, reading]] = np.nan
             continue
         parent = parents[space]
+        while parent > 0 and np.isnan(rates[parent]):  # the job has none of these: what is wider still
+            parent = parents[parent]
         prior = rates[parent] if parent >= 0 and not np.isnan(rates[parent]) else rates[0] if space > 0 else 0.1
         read_entity(rows[code], now, prior, buffer)
         rates[space] = buffer[RATE_LONG]

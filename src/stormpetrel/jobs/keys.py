@@ -148,15 +148,16 @@ SPACES: Final = (
         "user_shape",
     ),
 )
-# Where the site allows it (`jobs.similar_names`): the rates of an application lean on those of similar names and scripts.
+# Where the site allows it (`jobs.similar_names`): the rates of an application lean on those of similar scripts, where scripts are
+# known, else of similar names; those of a user's application on the same of the user. What a script does says more than a name.
 SIMILAR: Final = (
-    Space("similar_script", "jobs with similar scripts", ("similar_script",), "site"),
-    Space("similar_name", "jobs with similar names", ("similar_name",), "similar_script"),
+    Space("similar_name", "jobs with similar names", ("similar_name",), "site"),
+    Space("similar_script", "jobs with similar scripts", ("similar_script",), "similar_name"),
+    Space("user_similar", "this user's jobs with similar scripts or names", ("user", "similar"), "user"),
 )
-SPACES_WITH_SIMILAR: Final = (
-    SPACES[0],
-    *SIMILAR,
-    *(replace(space, parent="similar_name") if space.name == "family" else space for space in SPACES[1:]),
+_LEANING: Final = {"family": "similar_script", "user_family": "user_similar"}
+SPACES_WITH_SIMILAR: Final = tuple(
+    replace(space, parent=_LEANING.get(space.name, space.parent)) for space in (*SPACES[:2], *SIMILAR, *SPACES[2:])
 )
 # What `history_kernel.read_entity` writes, in order.
 READINGS: Final = (
@@ -201,6 +202,7 @@ READINGS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "similar_script": (*_WIDE, "ended_30d", "timeout_share", "oom_share", "typical_run", "run_to_limit"),
     "shape": (*_WIDE, "ended_30d", "timeout_share", "typical_run", "run_to_limit"),
     "profile": _WIDE,
+    "user_similar": _NARROW,
     "user_family": _NARROW,
     "user_directory": _NARROW,
     "user_limit": _NARROW,
@@ -210,7 +212,7 @@ READINGS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 
 FEW: Final = 256  # jobs up to which Python is faster than the plan of a query
 # Of these columns one must be there for the key to mean anything; the others may be missing.
-_ESSENTIAL: Final = {"account", "family", "partition", "similar_name", "similar_script"}
+_ESSENTIAL: Final = {"account", "family", "partition", "similar", "similar_name", "similar_script"}
 _ALWAYS: Final = {"cluster", "user"}  # jobs without a user share one history: masked users come in runs, too
 SIZES: Final = {"asked_cpus": ("req_cpus", "cpus"), "asked_nodes": ("req_nodes", "nodes"), "asked_gpus": ("req_gpus", "gpus")}
 

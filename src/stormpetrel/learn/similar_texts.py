@@ -4,14 +4,16 @@ texts in the order of their coming -> SimilarTexts.group -> the first text of ea
 first text was most like it when it came, or begins one of its own; it never changes groups, and later texts move nobody. So a
 sweep over a log and a live site that sees the same texts in the same order form the same groups.
 
-What names have in common counts by how rare it is among the names so far: a prefix that all of them share says little.
+What texts have in common counts by how rare it is among the texts so far: a prefix that all of them share says little. In names
+the first word that not all of them share counts most, each further one less: `align-reads-qx` is an `align` whatever follows. A
+word that no other name has (a sample, a hash) counts no more than one that few have, or such names would never be alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,12 +21,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-Tokens = Callable[[str], frozenset[str]]
-LEAST_OF_NAMES: Final = 0.4  # of what two names consist of, by weight, they must share
+Part = Mapping[str, float]  # tokens, each with how much of its part it is
+Tokens = Callable[[str], Sequence[Part]]  # the parts of a text, in their order
+LEAST_OF_NAMES: Final = 0.42  # of what two names consist of, by weight, they must share
 LEAST_OF_SCRIPTS: Final = 1 / 3  # half of the values of two signatures agree: half of what the scripts consist of is the same
 _PIECE: Final = 3  # letters
 _SHORTEST_WORD: Final = 3
-_SMOOTHING: Final = 10.0  # names that are imagined before the first: weights of a young site are nearly alike
+_FADING: Final = 0.4  # what a part matters beside the part before it
+_COMMON: Final = 2.0  # one in so many texts has what they have in common, which does not make the next part matter less
+_SHORT_WORD: Final = 0.1  # what a word of one or two letters matters beside a longer one
+_MOST_RARE: Final = 10.0  # a token that one in more than so many texts has is as rare as one that none has
+_SMOOTHING: Final = 5.0  # names that are imagined before the first: weights of a young site are nearly alike
 _RAREST: Final = 6  # tokens of a text through which candidates are looked for
 _MOST_CANDIDATES: Final = 400  # the latest groups of each such token: what joining a group costs has a bound
 
@@ -86,47 +93,72 @@ class SimilarTexts:
     def _of(self, text: str, *, take_in: bool) -> str:
         if text in self._group:
             return self._group[text]
-        tokens = self._tokens(text)
-        first = self._nearest(tokens) or text
+        parts = self._tokens(text)
+        first = self._nearest(parts) or text
         if take_in:
-            self._remember(text, first, tokens)
+            self._remember(text, first, parts)
         return first
 
-    def _nearest(self, tokens: frozenset[str]) -> str | None:
+    def _nearest(self, parts: Sequence[Part]) -> str | None:
         """The first text of the most similar group; the earliest of equals, None where none is similar enough."""
-        weights = {token: self._weight(token) for token in tokens}
-        rarest = sorted((token for token in tokens if token in self._with), key=lambda token: (-weights[token], token))[:_RAREST]
+        weights = self._weights(parts)
+        known = (token for token in weights if token in self._with)
+        rarest = sorted(known, key=lambda token: (-weights[token], token))[:_RAREST]
         candidates = dict.fromkeys(first for token in rarest for first in self._with[token][-_MOST_CANDIDATES:])
         whole, nearest, most = sum(weights.values()), None, self._least
         for first in candidates:
-            theirs = self._tokens(first)
-            shared = sum(weights[token] for token in sorted(tokens & theirs))
-            both = whole + sum(self._weight(token) for token in sorted(theirs - tokens))
+            shared, both = 0.0, whole
+            for token, others in self._weights(self._tokens(first)).items():
+                mine = weights.get(token, 0.0)
+                shared += min(mine, others)
+                both += max(0.0, others - mine)
             if shared > most * both:
                 nearest, most = first, shared / both
         return nearest
 
-    def _weight(self, token: str) -> float:
-        return math.log(1.0 + (len(self._group) + _SMOOTHING) / (self._seen.get(token, 0) + 1.0))
+    def _weights(self, parts: Sequence[Part]) -> dict[str, float]:
+        """What each token of a text weighs: by how rare it is, and by its part."""
+        weights: dict[str, float] = {}
+        matters = 1.0
+        for part in parts:
+            rarest = 0.0
+            for token, share in part.items():
+                rarity = self._rarity(token)
+                rarest = max(rarest, rarity)
+                weights[token] = max(matters * share * math.log(rarity), weights.get(token, 0.0))
+            matters *= _FADING if rarest > _COMMON else 1.0
+        return weights
 
-    def _remember(self, text: str, first: str, tokens: frozenset[str]) -> None:
+    def _rarity(self, token: str) -> float:
+        """One in so many texts has the token; above 1."""
+        return min(_MOST_RARE, (len(self._group) + _SMOOTHING) / (self._seen.get(token, 0) + 1.0))
+
+    def _remember(self, text: str, first: str, parts: Sequence[Part]) -> None:
         self._group[text] = first
-        for token in tokens:
+        for token in dict.fromkeys(token for part in parts for token in part):
             self._seen[token] += 1
             if text == first:
                 self._with[token].append(first)
 
 
-def name_tokens(name: str) -> frozenset[str]:
-    """The words of an application's name (`keys.stem`: without counters, dates and hashes), and its pieces of three letters."""
-    ended = f"^{name}$"
-    pieces = (ended[at : at + _PIECE] for at in range(len(ended) - _PIECE + 1))
-    return frozenset(pieces) | {f"{word} " for word in name.split("-") if len(word) >= _SHORTEST_WORD}
+def name_tokens(name: str) -> list[Part]:
+    """The words of an application's name (`keys.stem`: without counters, dates and hashes), and their pieces of three letters.
+
+    Half of what a word matters is the word as a whole, half are its pieces.
+    """
+    return [_word_tokens(word) for word in name.split("-")]
 
 
-def signature_tokens(signature: str) -> frozenset[str]:
+def _word_tokens(word: str) -> Part:
+    half = 0.5 if len(word) >= _SHORTEST_WORD else _SHORT_WORD / 2
+    ended = f"^{word}$"
+    pieces = [ended[at : at + _PIECE] for at in range(max(1, len(ended) - _PIECE + 1))]
+    return {f"{word} ": half, **dict.fromkeys(pieces, half / len(pieces))}
+
+
+def signature_tokens(signature: str) -> list[Part]:
     """The values of a script's signature, each with its place: as many agree as the scripts have in common (MinHash)."""
-    return frozenset(f"{place}:{value}" for place, value in enumerate(signature.split("-")))
+    return [{f"{place}:{value}": 1.0 for place, value in enumerate(signature.split("-"))}]
 
 
 def similar_names() -> SimilarTexts:

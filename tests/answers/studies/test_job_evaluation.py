@@ -9,10 +9,12 @@ import pytest
 from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion, JobEvaluation
 from stormpetrel.answers.studies import job_evaluation
 from stormpetrel.answers.studies.job_evaluation import JobInput
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.config import JobsSection
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
+from tests.builders import make_site
 from tests.jobs.logs import one_thread
-from tests.lifecycle.sites import few_trees, steady_log
+from tests.lifecycle.sites import few_trees, put_jobs, steady_log
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +43,13 @@ def test_each_moment_stands_beside_the_trivial_rules_and_the_earlier_moments(eva
     assert list(answer.at) == ["submit", "start"]
     assert {"last_outcome", "user_rate", "xgboost"} <= set(answer.at["submit"].baselines)
     assert list(answer.at["start"].same_jobs) == ["submit"]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_site_is_evaluated_with_similar_names_only_where_they_are_allowed(tmp_path, hidden):
+    with make_site(tmp_path / "site", jobs={"similar_names": True}, store={"pseudonymise_users": hidden}) as site:
+        put_jobs(site, steady_log(200))
+        assert job_evaluation.jobs_of_site(site, LOCAL).training().similar_names is not hidden
 
 
 def test_nothing_is_refitted_unless_it_is_asked_for(data, evaluated):

@@ -118,6 +118,14 @@ def test_tasks_are_given_less_than_they_ask_for_and_enough():
     assert result.model.waste_ratio < request.waste_ratio / 2 and (result.model.under_share or 0.0) <= 0.05
 
 
+def test_tasks_without_run_times_count_alike():
+    jobs = tasks(400).with_columns(elapsed_s=pl.lit(None, dtype=pl.Float64))
+    result = evaluate_needs(jobs, "memory")
+    assert result.model.waste_ratio is not None and result.baselines["request"].waste_ratio is not None
+    assert result.model.waste_ratio < result.baselines["request"].waste_ratio / 2
+    assert any("how long it ran" in note for note in result.notes)
+
+
 def test_rows_hold_what_the_figures_are_made_of():
     result = evaluate_needs(tasks(300), "memory")
     assert result.rows.columns == ["job", "given", "used", "request", "run_s", "cores"]

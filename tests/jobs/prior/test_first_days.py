@@ -61,6 +61,24 @@ def test_what_becomes_of_later_jobs_changes_no_earlier_forecast(log):
         assert before[name][late].mean() < after[name][other.age_s >= 4 * DAY_S].mean()
 
 
+def test_with_similar_names_the_sites_own_model_learns_of_them_from_its_first_refit_on():
+    """Each job has a name of its own, so that without them nothing is known of any application."""
+    jobs = make_log(1500, 4, days=12)
+    words = pl.Series(["lattice-quench", "molecule-dock"])
+    number = pl.int_range(pl.len())
+    letters = pl.concat_str([(number // 26**place % 26 + 97).cast(pl.UInt8).map_elements(chr, pl.String) for place in range(3)])
+    names = pl.when(pl.col("state") == "FAILED").then(pl.lit(words[0])).otherwise(pl.lit(words[1])) + "-" + letters
+    log = PriorLog.of("named", jobs.with_columns(job_name=names))
+    with_names, without = (
+        first_days(log, prior_of(Moment.SUBMIT), starts=1, days=(1, 10), similar_names=similar).periods
+        for similar in (True, False)
+    )
+    for forecaster in ("own", "blend"):
+        assert with_names[1].roc_auc[forecaster] > without[1].roc_auc[forecaster] + 0.02
+        assert with_names[1].log_loss[forecaster] < without[1].log_loss[forecaster]
+    assert with_names[1].roc_auc["user_rate"] == without[1].roc_auc["user_rate"]
+
+
 def test_log_loss_is_that_of_the_textbook():
     assert log_loss(np.array([True, False]), np.array([0.8, 0.4])) == pytest.approx(-(np.log(0.8) + np.log(0.6)) / 2)
 

@@ -34,6 +34,32 @@ def test_names_paths_numbers_and_the_request_do_not_enter(was, becomes):
     assert script_signature(SCRIPT.replace(was, becomes)) == script_signature(SCRIPT)
 
 
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("srun -A chemistry -p gpu --time 10:00 python a.py", "srun -A physics -p cpu --time 9:00 python a.py"),
+        ("srun --mpi pmix ./a.out x.nc", "srun --mpi none ./b.out y.nc"),
+        ("mpirun -np 4 --hostfile hosts --mca btl tcp lmp -in a.in", "mpirun -np 8 --hostfile nodes --mca pml ucx lmp -in b.in"),
+        (
+            "singularity exec -B data --nv anna.sif python a.py --lr 1",
+            "singularity exec -B scratch --nv bob.sif python a.py --lr 2",
+        ),
+        ("env -u HOME sudo -u anna nice -n 5 gzip a.txt", "env -u USER sudo -u bob nice -n 9 gzip a.txt"),
+    ],
+)
+def test_the_value_of_an_option_of_a_launcher_is_no_command(line, other):
+    assert script_signature(line) == script_signature(other)
+
+
+@pytest.mark.parametrize(
+    "launcher", ["srun -A chem -n 4", "mpirun -np 4", "apptainer exec --nv -B data a.sif", "time", "srun --exact -u"]
+)
+def test_what_a_launcher_starts_is_signed(launcher):
+    scripts = (f"{launcher} {rest}" for rest in ("python train.py --lr 1 --epochs 2", "gmx -s a.tpr -deffnm b -cpi c.cpt"))
+    alone = script_signature("python train.py --lr 1 --epochs 2")
+    assert agreement(alone, script_signature(next(scripts))) > agreement(alone, script_signature(next(scripts))) + 0.2
+
+
 def test_another_option_changes_a_little_and_another_program_everything():
     nearly = agreement(script_signature(SCRIPT), script_signature(SCRIPT.replace("--lr", "--resume --lr")))
     other = "#!/bin/sh\nmodule load gromacs\ngmx mdrun -s a.tpr -deffnm b\ncp -r result /scratch\n"

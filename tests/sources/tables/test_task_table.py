@@ -59,6 +59,16 @@ def test_two_columns_of_memory_are_enough(tmp_path):
     assert jobs["submit_time"].is_sorted() and jobs["submit_time"].n_unique() == 2
 
 
+@pytest.mark.parametrize(
+    "header", ["task,requested_mem_gb,used_mem_gb", "task,mem_request_gb,peak_mem_gb", "task,memory_request_gb,max_memory_gb"]
+)
+def test_a_table_that_calls_memory_by_a_common_name_is_recognised(tmp_path, header):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\n1,4,1\n", encoding="utf-8")
+    jobs = read_log([str(path)], None, ReadOptions()).jobs
+    assert jobs["req_mem_bytes"].item() == 4 << 30 and jobs["max_rss_bytes"].item() == 1 << 30
+
+
 @pytest.mark.parametrize("numbers", ["4096,1000", "4294967296,1048576000"])
 def test_numbers_without_a_unit_are_mebibytes_or_bytes_by_their_size(tmp_path, numbers):
     jobs = read(tmp_path / "t.csv", f"task,memory,peak_rss\n1,{numbers}\n")

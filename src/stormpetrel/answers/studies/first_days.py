@@ -48,7 +48,7 @@ def evaluate_first_days(
     if len(logs) > 1:
         sampled = engine.map(_Sample(seed), logs.values(), name=_of_name, progress=lambda _share, text: progress(text))
         rows = dict(zip(logs, sampled, strict=True))
-    judge = _Judge(rows, starts, seed)
+    judge = _Judge(rows, starts, seed, similar_names=any(data.section.similar_names for data in inputs.values()))
     lines = list(engine.map(judge, judged.values(), name=_of_name, progress=lambda _share, text: progress(text)))
     notes = [f"{name} has fewer than {FEWEST_FAILURES} failures: it is only learnt from." for name in logs if name not in judged]
     return FirstDaysEvaluation(
@@ -85,12 +85,13 @@ class _Judge:
     rows: Mapping[str, PriorRows] | None
     starts: int
     seed: int
+    similar_names: bool  # the prior is learnt without
 
     def __call__(self, log: PriorLog, progress: Progress) -> FirstDays:
         progress(0.0, "a prior of the others")
         prior = _shipped(log) if self.rows is None else self._of_others(self.rows, log)
         tell: Callable[[str], None] = lambda text: progress(0.5, text.removeprefix(f"{log.name}: "))  # noqa: E731
-        return first_days(log, prior, starts=self.starts, seed=self.seed, progress=tell)
+        return first_days(log, prior, starts=self.starts, seed=self.seed, similar_names=self.similar_names, progress=tell)
 
     def _of_others(self, rows: Mapping[str, PriorRows], log: PriorLog) -> JobOutcomeModel:
         return fit_prior([part for name, part in rows.items() if name != log.name], Moment.SUBMIT, seed=self.seed)

@@ -80,7 +80,8 @@ def jobs_of_site(site: Site, viewer: Viewer) -> JobInput:
     jobs = site.jobs.read_jobs().filter(visible).collect()
     if not jobs.height:
         raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live, or name files.")
-    return JobInput(with_telemetry(site, jobs, fewest=FEWEST_JOBS), site.settings.jobs, site.settings.site.time_zone)
+    section = site.settings.jobs.model_copy(update={"similar_names": site.settings.allows_similar_names})
+    return JobInput(with_telemetry(site, jobs, fewest=FEWEST_JOBS), section, site.settings.site.time_zone)
 
 
 def jobs_of_files(

@@ -125,7 +125,10 @@ def _notes(log: UseLog) -> list[str]:
     if judged.any() and not (judged & asks).any():
         return [f"No job says how much {log.resource} it asked for: there is nothing to compare with."]
     silent = int((judged & ~asks).sum())
-    return [f"{silent:,} jobs do not say how much {log.resource} they asked for, and are not judged."] if silent else []
+    notes = [f"{silent:,} jobs do not say how much {log.resource} they asked for, and are not judged."] if silent else []
+    if log.jobs["elapsed_s"].null_count() == log.jobs.height:
+        notes.append("No job says how long it ran: each counts alike in what is wasted.")
+    return notes
 
 
 def baseline_amounts(readings: Matrix, request: Floats) -> dict[str, Floats]:

@@ -132,7 +132,7 @@ def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
         request=request,
         cut_off=cut_off,
         ended=ended.fill_null(False).to_numpy() & (columns["outcome"] != NEVER_STARTED).fill_null(True).to_numpy(),
-        run_s=np.nan_to_num(run),
+        run_s=np.nan_to_num(run) if (run > 0).any() else np.ones(run.size),  # a table without run times: each counts alike
         cores=columns["cores"].to_numpy(),
     )
 

@@ -61,9 +61,13 @@ def first_days(
     starts: int = STARTS,
     days: Sequence[int] = DAYS,
     seed: int = 0,
+    similar_names: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> FirstDays:
-    """Judge the forecasters at submission over the first days of a log, begun on each of `starts` days that are drawn."""
+    """Judge the forecasters at submission over the first days of a log, begun on each of `starts` days that are drawn.
+
+    With `similar_names`, rates lean on those of similar names and scripts, as at a site that allows it.
+    """
     failures = int((log.failed & log.usable).sum())
     if failures < FEWEST_FAILURES:
         raise NotEnoughJobsError(
@@ -75,7 +79,7 @@ def first_days(
     for number, start_s in enumerate(chosen):
         progress(f"{log.name}: starting day {number + 1} of {len(chosen)}")
         followed = max(days) if number % _LONG_EVERY == 0 else min(3, max(days))
-        site = young_site(log, start_s, longest_s=followed * DAY_S)
+        site = young_site(log, start_s, longest_s=followed * DAY_S, similar_names=similar_names)
         forecasts = _forecasts(site, prior, followed)
         for period in days:
             judged = site.age_s < period * DAY_S

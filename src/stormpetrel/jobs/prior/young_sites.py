@@ -96,12 +96,14 @@ def young_site(
     moments: Collection[Moment] = (Moment.SUBMIT,),
     longest_s: float = LONGEST_S,
     keep: Mask | None = None,
+    similar_names: bool = False,
 ) -> YoungSite:
     """The log from `start_s` (Unix seconds) on, as if nothing had been before; `keep` (one per job) leaves jobs out."""
     first, last = np.searchsorted(log.submit_s, [start_s, start_s + longest_s])
     chosen = np.arange(first, last) if keep is None else first + np.flatnonzero(keep[first:last])
     jobs = log.jobs[chosen]
-    features = features_at(jobs, History(log.failure_states, log.dropped_states), moments, time_zone=log.time_zone)
+    history = History(log.failure_states, log.dropped_states, similar_names=similar_names)
+    features = features_at(jobs, history, moments, time_zone=log.time_zone)
     counted = log.usable[chosen]
     return YoungSite(
         start_s=start_s,

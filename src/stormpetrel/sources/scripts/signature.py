@@ -12,6 +12,8 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Final
 
+from stormpetrel.sources.scripts.slurm_options import needs_next_word
+
 VALUES: Final = 16
 _BYTES: Final = 2  # of each value
 _MOST_LINES: Final = 5_000
@@ -24,8 +26,30 @@ _ENDING: Final = re.compile(r"\.[a-z][a-z0-9]{0,4}\Z")
 _OF_MODULES: Final = ("module", "ml", "spack")
 # What runs the command that stands behind it, and words of the shell before which nothing is said.
 _LAUNCHERS: Final = frozenset(
-    ("srun", "mpirun", "mpiexec", "time", "exec", "nice", "nohup", "env", "sudo", "timeout", "singularity", "apptainer", "xargs")
+    "srun mpirun mpiexec time exec nice nohup env sudo timeout singularity apptainer xargs .sif".split()
 )
+# Their options that have values in words of their own, which are no commands: how many (for srun besides those of sbatch).
+_OF_CONTAINERS: Final = dict.fromkeys(
+    "-B --bind -H --home -W --workdir -S --scratch -o --overlay --env --env-file --pwd -a".split(), 1
+)
+_OF_MPI: Final = {
+    **dict.fromkeys(
+        "-n -np -c -x -f -H -host --host -hosts -ppn -perhost -wdir --wdir --prefix --rank-by --bind-to --map-by".split(), 1
+    ),
+    **dict.fromkeys("-hostfile --hostfile -machinefile --machinefile -bind-to -map-by -bootstrap -genvlist".split(), 1),
+    **dict.fromkeys("-mca --mca -genv -env".split(), 2),
+}
+_VALUE_COUNTS: Final = {
+    "srun": dict.fromkeys("--mpi --cpu-bind --relative -r --threads -T --het-group --prolog --epilog --jobid".split(), 1),
+    **dict.fromkeys(("mpirun", "mpiexec"), _OF_MPI),
+    **dict.fromkeys(("singularity", "apptainer", "exec"), _OF_CONTAINERS),
+    "time": {"-f": 1, "-o": 1},
+    "nice": {"-n": 1},
+    "env": {"-u": 1, "-C": 1},
+    "sudo": {"-u": 1, "-g": 1},
+    "timeout": {"-k": 1, "-s": 1, "--signal": 1, "--kill-after": 1},
+    "xargs": dict.fromkeys("-n -P -I -L -d -a -s -E".split(), 1),
+}
 _SHELL_KEYWORDS: Final = frozenset(("if", "then", "else", "elif", "fi", "while", "until", "do", "done", "esac", "!"))
 _LOOPS: Final = frozenset(("for", "select", "case", "function", "[", "[["))  # what follows is no command
 
@@ -57,8 +81,11 @@ def _tokens(text: str) -> set[str]:
 def _of_command(words: list[str]) -> set[str]:
     """What one simple command consists of: `srun python train.py --lr 0.1` -> srun, python, python .py, python --lr."""
     tokens: set[str] = set()
-    command = ""
+    command, values = "", 0
     for word in words:
+        if values:
+            values -= 1
+            continue
         if word.startswith("#") or (not command and word in _LOOPS):
             break
         if not command and (word in _SHELL_KEYWORDS or _ASSIGNMENT.match(word)):
@@ -71,7 +98,14 @@ def _of_command(words: list[str]) -> set[str]:
             tokens.add(command)
         elif argument := _argument(command, word):
             tokens.add(argument)
+            values = _value_count(command, word)
     return tokens
+
+
+def _value_count(command: str, option: str) -> int:
+    """How many words behind a launcher's option are its values: in `srun -A anna python x.py` one, which is no command."""
+    count = _VALUE_COUNTS.get(command, {}).get(option, 0)
+    return count or int(command == "srun" and option.startswith("-") and needs_next_word(option))
 
 
 def _argument(command: str, word: str) -> str | None:

@@ -83,6 +83,12 @@ def options_in(reading: Reading, words: list[Word]) -> Iterator[Directive]:
             yield Directive(line, written, value or "", COLUMNS.get(name))
 
 
+def needs_next_word(word: str) -> bool:
+    """Whether an option, as it is written (`-n`, `--time`, not `-n4`), has its value in the word behind it."""
+    options = [_long_option(word)] if word.startswith("--") else _short_options(word)
+    return any(name and value is None and name not in _WITHOUT_VALUE | _MAYBE_VALUE for _, name, value in options)
+
+
 def _long_option(word: str) -> Option:
     written, has_value, value = word.partition("=")
     return written, _long_name(written[2:]), value if has_value else None

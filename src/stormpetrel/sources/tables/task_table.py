@@ -41,8 +41,9 @@ _NAMES: Final = {
     "end": "complete end endtime completed",
     "run_s": "realtime runtime elapsed walltime duration time",
     "limit_s": "timelimit requestedtime reqtime",
-    "requested_bytes": "memory requestedmemory reqmem memoryrequested memreq requestmemory reqmembytes allocatedmemory mem",
-    "used_bytes": "peakrss maxrss usedmemory memoryused maxrssbytes peakmemory usedmem memused maxmemory rss",
+    "requested_bytes": "memory requestedmemory requestedmem reqmem memoryrequested memoryrequest memrequested memrequest memreq "
+    "requestmemory requestmem reqmembytes allocatedmemory allocatedmem mem",
+    "used_bytes": "peakrss maxrss usedmemory memoryused maxrssbytes peakmemory peakmem usedmem memused maxmemory maxmem rss",
 }
 _SIZES: Final = ("requested_bytes", "used_bytes")
 _SPANS: Final = ("run_s", "limit_s")
