@@ -121,6 +121,13 @@ def test_runs_that_ended_in_an_error_at_once_do_not_speak_for_less():
     assert not any(piece.saves and piece.column == "time_limit_s" for piece in crashed)
 
 
+@pytest.mark.parametrize(("p90_s", "is_saved"), [(7000.0, False), (1000.0, True)])
+def test_a_shorter_limit_is_not_offered_where_the_forecast_needs_more(p90_s, is_saved):
+    need = NeedEstimate("time", 7200.0, p90_s / 2, p90_s, p90_s, 0.05, p90_s, 20, "this user's jobs of this name")
+    pieces, _ = prescribed([run(k) for k in range(15)], outlook=Outlook(time=need), flagged=False)
+    assert any(piece.saves and piece.column == "time_limit_s" for piece in pieces) is is_saved
+
+
 def test_a_request_that_is_tight_gets_a_note_and_no_advice():
     pieces, notes = prescribed([run(k) for k in range(6)], flagged=False, outlook=Outlook(memory=memory(6.0)))
     assert pieces == [] and "memory asked for is tight already" in notes[0]

@@ -59,7 +59,7 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
     Where nothing but savings is left for a flagged job, it gets what helped after its last failure, or an experiment.
     """
     needs = outlook.needs(job) if outlook is not None else {}
-    changes = [piece for piece in past.advice if piece.proposed is not None]
+    changes = [piece for piece in past.advice if piece.proposed is not None and not _is_too_little(piece, needs)]
     others = [piece for piece in past.advice if piece.proposed is None]
     notes: list[str] = []
     covered = {piece.column for piece in changes}
@@ -79,6 +79,13 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
     if not changes and not past.kind.known and (measurement := _measurement(job, needs)) is not None:
         changes = [measurement]
     return [*changes, *others][:MOST], notes
+
+
+def _is_too_little(piece: Advice, needs: Mapping[str, NeedEstimate]) -> bool:
+    """Whether a saving would by the forecast leave more than one in ten such jobs short."""
+    need = next((each for resource, each in needs.items() if NEEDED[resource].column == piece.column), None)
+    amount = piece.proposed if isinstance(piece.proposed, int | float) else None
+    return piece.saves and need is not None and need.is_known and amount is not None and amount < need.p90
 
 
 def _is_tight(need: NeedEstimate) -> bool:
