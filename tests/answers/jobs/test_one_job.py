@@ -35,6 +35,14 @@ def test_where_the_node_was_at_fault_nobody_is_sent_to_the_script_or_to_a_trial_
     assert len(fitting_advice([ADVICE, trial, script], None)) == 3
 
 
+def test_what_is_to_be_asked_for_next_time_is_not_advised_once_more():
+    longer = Advice("time_limit_s", 3600.0, 7200.0, "Ask for 2 h.", (), 4, "mine")
+    prescribed = Advice("time_limit_s", 3600.0, 9000.0, "Ask for 2.5 h.", (), 4, "mine")
+    script = Advice(None, None, None, "Look at the script.", (), 4, "mine")
+    assert fitting_advice([prescribed, ADVICE, script], None, longer) == (ADVICE, script)
+    assert fitting_advice([prescribed, ADVICE, script], None) == (prescribed, ADVICE, script)
+
+
 def test_a_verdict_keeps_its_strongest_reasons_and_counts_the_others():
     reasons = tuple(Reason(f"f{number}", "words", 1.0, float("nan"), 1.0) for number in range(15))
     verdict = Verdict(Moment.START, 0.5, True, 0.4, True, {"TIMEOUT": 0.5}, reasons, -1.0, None)

@@ -112,7 +112,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
         next=None if following is None else advice_answer(following, script_line(record, following)),
         advice=[
             advice_answer(piece, script_line(record, piece), mem_update=more.mem_update)
-            for piece in fitting_advice(more.advice, cause)
+            for piece in fitting_advice(more.advice, cause, following)
         ],
         cause=cause,
         remedies=remedies_for(job, past, now=now),

@@ -63,8 +63,13 @@ def advice_for(
     return following, tuple(piece for piece in others if (piece.column, piece.proposed) != first)
 
 
-def fitting_advice(pieces: Iterable[Advice], cause: JobCause | None) -> tuple[Advice, ...]:
-    """Return the advice without looks at the script and trial runs, where the node or somebody else is likely at fault."""
+def fitting_advice(pieces: Iterable[Advice], cause: JobCause | None, following: Advice | None = None) -> tuple[Advice, ...]:
+    """Return the advice without looks at the script and trial runs, where the node or somebody else is likely at fault.
+
+    What `following` asks for next time already, after a job ran out of it, is not advised once more.
+    """
+    if following is not None and following.column is not None:
+        pieces = [piece for piece in pieces if piece.column != following.column]
     if cause is None or cause.fault in _OWN_FAULTS or cause.certainty == "possible":
         return tuple(pieces)
     return tuple(piece for piece in pieces if piece.column is not None and not piece.experiment)

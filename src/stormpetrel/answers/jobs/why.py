@@ -81,7 +81,7 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
         next=None if following is None else advice_answer(following, script_line(job, following)),
         advice=[
             advice_answer(piece, script_line(job, piece), mem_update=more.mem_update)
-            for piece in fitting_advice(more.advice, cause)
+            for piece in fitting_advice(more.advice, cause, following)
         ],
         needs=more.needs,
         wait=more.wait,
