@@ -49,7 +49,7 @@ class TraceEvaluationAnswer(Answer):
     """How good trace models are on test windows, by architecture; an architecture that could not be trained is null."""
 
     model: dict[str, ModelFigures | None]
-    why: dict[str, str] = Field(description="why an architecture could not be trained")
+    why: dict[str, str] = Field(description="why an architecture could not be trained, or `detector` not be judged")
     baselines: dict[str, dict[str, float | None]]
     by_job_type: dict[str, dict[str, JobTypeErrors]]
     per_run: dict[str, dict[str, RunErrors]]

@@ -38,6 +38,7 @@ from stormpetrel.faces.report.trace_tables import (
     suspects_table,
 )
 from stormpetrel.figures import trace_models
+from stormpetrel.lifecycle.odd_nodes import FEWEST_CALM
 from stormpetrel.lifecycle.trace_learning import LATE_SHARE
 from stormpetrel.records.regions import RegionScope
 from stormpetrel.traces.promise import Promise
@@ -76,8 +77,12 @@ def _print_training(out: Console, entry: TrainedModel) -> None:
     out.print(Promise.of_about(about).words())
     if about.get("from") == "time" and not Promise.of_about(about).is_kept:
         out.print(f"The last {LATE_SHARE:.0%} of the time that the site has windows of is kept aside.")
+    if about["detector"] is None:
+        out.print(plain(f"It has no detector, which names unusual nodes. {about['no_detector']}"))
+    elif (calm := about["detector"]["data"]["nodes"]) < FEWEST_CALM:
+        out.print(f"Its detector has learnt from {calm:,} calm node windows; the watch raises nothing by it below {FEWEST_CALM}.")
     if about["bad_io"] is None:
-        out.print("No Bad IO window is known, so that `traces diagnose` has nothing to measure from.")
+        out.print("No Bad IO window is known, so that `traces diagnose` has no distance from it to show.")
 
 
 def score(
