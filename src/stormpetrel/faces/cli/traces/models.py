@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.nodes.findings import rarity, whole_nodes
+from stormpetrel.answers.nodes.findings import NOTHING_UNUSUAL, rarity, whole_nodes
 from stormpetrel.answers.nodes.regions import label_windows, list_regions, remove_regions
 from stormpetrel.answers.nodes.sliding import QUICK_SCORE, sliding_now
 from stormpetrel.answers.nodes.traces import ScoredWindows, odd_nodes, score_traces, scored_windows, trace_diagnosis, trace_map
@@ -153,7 +153,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
         for finding in (answer.findings or [])[:top]:
             out.print(plain(f"{finding.sentence} (UTC; {rarity(finding.score)} calm windows)"))
         if answer.findings == []:
-            out.print("On no node are threads unusual compared with normal nodes of this site.")
+            out.print(NOTHING_UNUSUAL)
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
             out.print(plain(row.sentence))
         if answer.sliding is not None:
