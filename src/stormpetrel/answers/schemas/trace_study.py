@@ -79,6 +79,7 @@ class FaultSummary(Answer):
     busy: dict[str, float | None] = Field(description="on nodes with a mean share of user of 5 % or more")
     idle: dict[str, float | None]
     windows: dict[str, int] = Field(description="untouched node windows: in all, of busy and of idle nodes")
+    learnt: int = Field(description="calm node windows that the detector learnt from")
     spans: int = Field(description="spans of time that the test windows lie in")
     not_visible: list[tuple[str, str]] = Field(description="fault and severity whose ceiling is below .9")
     promised: dict[str, float] = Field(description="promised share of flagged calm node windows -> realised share")
