@@ -99,7 +99,7 @@ def test_some_with_a_split_and_some_without_are_not_mixed():
 
 
 def test_a_run_too_short_to_be_cut_is_named():
-    with pytest.raises(UsageError, match=r"'a short one' has 20 steps; .* takes 32"):
+    with pytest.raises(UsageError, match=r"Of the run 'a short one', 20 steps are for training; .* takes 32"):
         split_traces([run(0, steps=20, name="a short one"), run(1)], Cut(STEPS))
 
 

@@ -5,6 +5,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.answers.nodes.sliding import sliding_now
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.config import PrometheusSection
 from stormpetrel.errors import NoSamplesError, SourceUnavailableError
 from stormpetrel.ingest.traces import ingest_live
@@ -238,6 +240,23 @@ def test_every_second_is_scored_within_seconds_and_summed_up_by_node_and_job(tmp
         of_nodes = rows.filter(pl.col("node") != "").group_by("window_start").agg(pl.col("above").sum()).sort("window_start")
         assert totals.filter(pl.col("above") > 0).select("window_start", "above").equals(of_nodes)
         assert rows["job_id"].drop_nulls().is_in(["7", "8", "9", "10"]).all() and rows["job_id"].drop_nulls().len()
+
+
+def test_what_the_watch_has_scored_is_told_of_now_and_of_nothing_later(tmp_path, long_counters, monkeypatch):
+    with sliding_site(tmp_path / "site") as site:
+        server = SlowServer(long_counters)
+        follow(site, server, np.arange(1, 160, 4.1), findings=TraceFindings(site, source=long_source(site, server)))
+        model = load_trace_model(site)
+        monkeypatch.setattr(type(site), "now", lambda _: datetime.fromtimestamp(T0 + 160, UTC))
+        told = sliding_now(site, LOCAL, model)
+        assert told.fresh and told.until == datetime.fromtimestamp(T0 + 150, UTC) and {node.node for node in told.nodes} == {
+            "n0", "n1",
+        }  # fmt: skip
+        assert all(T0 + 50 < node.since.timestamp() < T0 + 150 and node.threads_above == node.threads for node in told.nodes)
+        assert f"10 s ago): 100.00% of the scores of {sum(node.threads for node in told.nodes)} threads" in told.sentence
+        monkeypatch.setattr(type(site), "now", lambda _: datetime.fromtimestamp(T0 + 600, UTC))
+        late = sliding_now(site, LOCAL, model)
+        assert not late.fresh and late.nodes == [] and "The newest score is 8 min old." in late.sentence
 
 
 def test_a_watch_that_was_killed_comes_to_the_same_sliding_scores(tmp_path, long_counters):

@@ -184,12 +184,13 @@ class TraceFit:
         progress(1.0, "drawing the map")
         about = {**learnt_about(model, seen, self.alarm_share), **seen.about, "code_version": __version__}
         progress(1.0, "learning what is calm")
-        detector = fit_detector(seen, model, fitting.seed)
+        detector, no_detector = fit_detector(seen, model, fitting.seed)
         hierarchy = learnt_hierarchy(model, seen, self.metrics)
         kept = {} if detector is None else {DETECTOR: detector.content()}
         kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
         about |= {
             "detector": None if detector is None else detector.metadata(),
+            "no_detector": no_detector,
             "hierarchy": None if hierarchy is None else hierarchy.metadata(),
             "settings": fitting.record(),
             "seed": fitting.seed,
@@ -206,12 +207,12 @@ def enter_trace_model(
     return site.models.add_together({model_name(fitted.architecture): new}, promoted_by=promoted_by, action=action)
 
 
-def fit_detector(seen: LearningWindows, scorer: Scorer, seed: int = 0) -> TraceDetector | None:
-    """The detector of the same windows, beside what embeds them; None where there are too few calm ones to learn from."""
+def fit_detector(seen: LearningWindows, scorer: Scorer, seed: int = 0) -> tuple[TraceDetector | None, str]:
+    """The detector of the same windows, beside what embeds them; where there are too few calm ones to learn from, why not."""
     try:
-        return TraceDetector(DetectorSettings(seed=seed), scorer.embed).fit(join_windows([seen.train, seen.validation]))
-    except ModelError:
-        return None
+        return TraceDetector(DetectorSettings(seed=seed), scorer.embed).fit(join_windows([seen.train, seen.validation])), ""
+    except ModelError as error:
+        return None, str(error)
 
 
 def learnt_about(model: Scorer, seen: LearningWindows, alarm_share: float) -> dict[str, Any]:

@@ -173,7 +173,8 @@ def _cut_in_time(trace: Trace, window_steps: int) -> tuple[Trace, Trace]:
     at = min(int(trace.steps * (1 - VALIDATION_SHARE)), trace.steps - window_steps)
     if at < window_steps:
         raise UsageError(
-            f"The run {trace.name[:80]!r} has {trace.steps} steps; to learn and to know when to stop takes {2 * window_steps}.",
+            f"Of the run {trace.name[:80]!r}, {trace.steps} steps are for training; to learn and to know when to stop takes"
+            f" {2 * window_steps}.",
             hint="Record longer runs, or add a campaign for validation.",
         )
     return _steps(trace, slice(0, at)), _steps(trace, slice(at, None))

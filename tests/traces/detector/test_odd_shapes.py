@@ -11,6 +11,7 @@ from stormpetrel.records.windows import cut_windows
 from stormpetrel.traces.detector.detector import LEVELS, TraceDetector
 from stormpetrel.traces.faults.bench import BENCH
 from stormpetrel.traces.faults.contract import SEVERITIES, Fault, inject
+from tests.traces.small import STEPS, small_windows
 
 
 def trace(seconds, threads, *, nodes=2, seed=0, missing=()):
@@ -46,6 +47,14 @@ def test_windows_of_any_length_and_nodes_of_any_size_are_scored(steps, threads):
     expected = model.expect(seen)
     scores = model.scores(model.surprise(model.changed(seen, rates), expected))["node"]
     assert scores.argmax() == np.flatnonzero((seen.layout.node_of == 0) & (seen.layout.node_start_s == later.start_s.max()))[0]
+
+
+def test_node_windows_without_a_calm_thread_are_not_counted_as_calm():
+    windows = small_windows(steps=40 * STEPS)
+    of_bad_io = windows.take((windows.node == 1) | (windows.cpu == 6))  # all that is left of the first node
+    assert TraceDetector().fit(of_bad_io).calm_nodes == 40 and TraceDetector().fit(windows).calm_nodes == 80
+    with pytest.raises(ModelError, match=r"There are 0 calm node windows; the detector learns from 24 or more\."):
+        TraceDetector().fit(windows.take(windows.cpu == 6))
 
 
 def test_windows_with_a_long_gap_are_left_out_and_the_rest_is_scored():

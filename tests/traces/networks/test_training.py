@@ -112,6 +112,16 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights(architecture, ev
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
+@pytest.mark.parametrize("architecture", [Architecture.NODE_GNN, Architecture.JOB_GNN])
+def test_nodes_of_one_thread_send_no_messages_and_their_training_goes_on_all_the_same(architecture, tmp_path):
+    train, validation = (windows.take(windows.cpu == 0) for windows in (TRAIN, VALIDATION))
+    settings = tiny(architecture, max_epochs=3)
+    whole = TraceAutoencoder(settings).fit(train, validation, device="cpu")
+    with pytest.raises(KilledError):
+        TraceAutoencoder(settings).fit(train, validation, device="cpu", progress=killed_at(1), checkpoint=tmp_path / "one")
+    assert same(whole, TraceAutoencoder(settings).fit(train, validation, device="cpu", checkpoint=tmp_path / "one"))
+
+
 def test_a_training_that_was_over_is_not_done_again(tmp_path):
     path = tmp_path / "checkpoint"
     first = TraceAutoencoder(tiny()).fit(TRAIN, VALIDATION, device="cpu", checkpoint=path)

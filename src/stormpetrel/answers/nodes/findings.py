@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from stormpetrel.lifecycle.trace_models import TraceModel
     from stormpetrel.store.site import Site
 
+NOTHING_UNUSUAL: Final = (
+    "On no node are threads unusual compared with normal nodes of this site. Threads of jobs that are labelled as trouble are not"
+    " looked at."
+)
 _MOST_NODES: Final = 500
 _COUNTABLE: Final = 4
 _RECENT: Final = timedelta(hours=1)  # before the newest moment: nodes that were seen later than that are there

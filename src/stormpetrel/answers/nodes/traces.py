@@ -189,8 +189,9 @@ def trace_diagnosis(
     knows_nothing = model.bad_io is None and not len(model.regions) and findings is None
     if knows_nothing and not (sliding is not None and sliding.fresh):
         raise ModelError(
-            "The model knows no Bad IO windows and no named region: there is nothing to measure a distance from.",
-            hint="Name a trouble (stormpetrel traces label), or take in a campaign with Bad IO jobs: stormpetrel traces train",
+            "The model has no detector, and knows no Bad IO windows and no named region: there is nothing to diagnose by.",
+            hint="Take in more windows or a campaign with Bad IO jobs (stormpetrel ingest traces), then run: stormpetrel traces"
+            " train; or name a trouble: stormpetrel traces label",
         )
     near = _NOTHING_NEAR if model.bad_io is None else near_bad_io(windows.points, model.bad_io)
     points = with_region(windows.points, model)

@@ -49,7 +49,7 @@ class TraceEvaluationAnswer(Answer):
     """How good trace models are on test windows, by architecture; an architecture that could not be trained is null."""
 
     model: dict[str, ModelFigures | None]
-    why: dict[str, str] = Field(description="why an architecture could not be trained")
+    why: dict[str, str] = Field(description="why an architecture could not be trained, or `detector` not be judged")
     baselines: dict[str, dict[str, float | None]]
     by_job_type: dict[str, dict[str, JobTypeErrors]]
     per_run: dict[str, dict[str, RunErrors]]
@@ -79,6 +79,7 @@ class FaultSummary(Answer):
     busy: dict[str, float | None] = Field(description="on nodes with a mean share of user of 5 % or more")
     idle: dict[str, float | None]
     windows: dict[str, int] = Field(description="untouched node windows: in all, of busy and of idle nodes")
+    learnt: int = Field(description="calm node windows that the detector learnt from")
     spans: int = Field(description="spans of time that the test windows lie in")
     not_visible: list[tuple[str, str]] = Field(description="fault and severity whose ceiling is below .9")
     promised: dict[str, float] = Field(description="promised share of flagged calm node windows -> realised share")

@@ -176,6 +176,7 @@ def fault_answer(study: FaultStudy) -> tuple[dict[str, dict[str, dict[str, Fault
         busy=dict(study.strata["busy"]),
         idle=dict(study.strata["idle"]),
         windows={"calm": study.calm_windows, **study.strata_windows},
+        learnt=study.learnt,
         spans=study.spans,
         not_visible=list(study.not_visible),
         promised={f"{share:g}": realised for share, realised in study.promised.items()},

@@ -12,6 +12,7 @@ import polars as pl
 
 from stormpetrel.faces.report.blocks import NOTHING, Column, Table
 from stormpetrel.figures.trace_models import UNKNOWN_LABEL
+from stormpetrel.lifecycle.odd_nodes import FEWEST_CALM
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, MIXED, NP, UNKNOWN, job_types_in_order, mpi
 from stormpetrel.traces.evaluation import FIGURES, PUBLISHED
 from stormpetrel.traces.networks.architecture import Architecture
@@ -141,6 +142,11 @@ def exam_sentences(summary: FaultSummary) -> list[str]:
     """In sentences: what was promised and kept, and what cannot be seen."""
     shares = ", ".join(f"{float(share):.1%} promised, {realised:.1%} flagged" for share, realised in summary.promised.items())
     words = [f"Of {summary.windows['calm']:,} untouched node windows over {summary.spans} span(s) of time: {shares}."]
+    if summary.learnt < FEWEST_CALM:
+        words.append(
+            f"The detector has learnt from {summary.learnt:,} calm node windows. With fewer than {FEWEST_CALM} more may be"
+            " flagged than promised, and the watch raises nothing by it: record longer."
+        )
     if summary.not_visible:
         unseen = ", ".join(f"{fault} ({severity})" for fault, severity in summary.not_visible)
         words.append(f"Not visible even to a classifier that was trained on them: {unseen}.")

@@ -265,9 +265,9 @@ def _name(current: Training | None) -> str:
 
 def renewed_model(site: Site, champion: TraceModel, seen: LearningWindows) -> FittedTraces:
     """The network in use with a detector and a threshold of other windows: what can be renewed without torch."""
-    detector = fit_detector(seen, champion.scorer)
+    detector, no_detector = fit_detector(seen, champion.scorer)
     about = {**learnt_about(champion.scorer, seen, site.settings.traces.alarm_share), **seen.about, "code_version": __version__}
-    about["detector"] = None if detector is None else detector.metadata()
+    about |= {"detector": None if detector is None else detector.metadata(), "no_detector": no_detector}
     about["network_of"] = champion.version
     source = site.models.verified_folder(champion.name, champion.version)
     architecture = Architecture(champion.name.removeprefix(f"{FAMILY}-"))

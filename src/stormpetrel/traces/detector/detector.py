@@ -97,10 +97,10 @@ class TraceDetector:
         """Learn from calm windows: those of jobs that are labelled as trouble, or that changed hands, are left out."""
         _check_finite(windows)
         layout = Layout.of(windows)
-        if len(set(layout.node[layout.counted].tolist())) < _FEWEST_NODES:
+        calm_nodes = len(np.unique(layout.node[layout.counted]))
+        if calm_nodes < _FEWEST_NODES:
             raise ModelError(
-                f"There are {len(set(layout.node[layout.counted].tolist()))} calm node windows; the detector learns from"
-                f" {_FEWEST_NODES} or more.",
+                f"There are {calm_nodes} calm node windows; the detector learns from {_FEWEST_NODES} or more.",
                 hint="Take in more: stormpetrel ingest traces --live, or name longer campaigns.",
             )
         self.reconstruction_ = Reconstruction.fit(
@@ -142,7 +142,7 @@ class TraceDetector:
         self.data_ = {
             "traces": list(windows.traces),
             "windows": int(layout.counted.sum()),
-            "nodes": layout.nodes,
+            "nodes": calm_nodes,
             "nodes_kept_aside": int(np.isfinite(calm.node_features).sum()),
             "steps": windows.steps,
             "step_s": windows.step_s,

@@ -85,6 +85,7 @@ class FaultStudy:
     not_visible: tuple[tuple[str, str], ...]
     promised: Mapping[float, float]  # share promised -> share of untouched node windows that are flagged
     promised_levels: Mapping[str, Mapping[float, float]]  # the same for threads, jobs and nodes
+    learnt: int  # calm node windows that the detector learnt from
     calm_windows: int
     spans: int
     windows_per_second: float | None  # thread windows that the detector scores in a second of one core, all levels
@@ -223,6 +224,7 @@ class _Exam:
             not_visible=tuple((fault, str(severity)) for fault, severity in cells if (fault, severity) not in visible),
             promised=self.promised_levels["node"],
             promised_levels=self.promised_levels,
+            learnt=self.detector.calm_nodes,
             calm_windows=len(self.test.whole),
             spans=int(np.unique(self.span).size),
             windows_per_second=self.windows_per_second,

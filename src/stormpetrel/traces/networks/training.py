@@ -197,17 +197,22 @@ class _Training:
 
     def state(self) -> TrainingState:
         """Everything that is needed to go on from here."""
-        moments = {name: self.adam.state[weights] for name, weights in self.network.named_parameters()}
+        moments = {name: self._moments(weights) for name, weights in self.network.named_parameters()}
         return TrainingState(
             weights=self.network.state_dict(),
             best=self.best,
             adam_mean={name: moment["exp_avg"] for name, moment in moments.items()},
             adam_square={name: moment["exp_avg_sq"] for name, moment in moments.items()},
-            adam_steps=int(next(iter(moments.values()))["step"]),
+            adam_steps=int(max(float(moment["step"]) for moment in moments.values())),
             generator=self.generator.get_state().numpy().tobytes(),
             train=self.losses,
             validation=self.judged,
         )
+
+    def _moments(self, weights: torch.nn.Parameter) -> dict[str, Any]:
+        """What Adam knows of some weights; zeros of those that nothing goes through, as messages on nodes of one thread."""
+        none = {"exp_avg": torch.zeros_like(weights), "exp_avg_sq": torch.zeros_like(weights), "step": 0}
+        return self.adam.state.get(weights) or none
 
     def restore(self, state: TrainingState, path: Path) -> None:
         """Go back to a state; ModelError if it is not one of this training."""

@@ -214,9 +214,11 @@ def test_the_diagnosis_says_who_is_above_in_the_newest_seconds_or_why_nobody_kno
 def test_a_model_without_bad_io_cannot_diagnose(tmp_path):
     with make_site(tmp_path / "site", traces={"window_s": 16.0}) as site:
         put_windows(site, small_windows(0, steps=128, name="live").of_normal())
-    assert "No Bad IO window is known" in ran("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
+    shown = " ".join(ran("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site").split())
+    assert "No Bad IO window is known" in shown
+    assert "no detector, which names unusual nodes. There are 16 calm node windows; the detector learns from 24" in shown
     ran("score", site=tmp_path / "site")
-    with pytest.raises(ModelError, match="knows no Bad IO windows"):
+    with pytest.raises(ModelError, match=r"no detector, and knows no Bad IO windows.* Take in more windows .*traces train"):
         ran("diagnose", site=tmp_path / "site")
 
 
@@ -292,6 +294,7 @@ def test_the_exam_is_shown_in_words(exam_folder):
     shown = ran("evaluate", exam_folder, *words)
     assert "Faults injected into the test windows" in shown and "everything" in shown
     assert "Of 40 untouched node windows over 1 span(s) of time: 5.0% promised" in shown
+    assert "has learnt from 120 calm node windows. With fewer than 200 more may be flagged than promised" in shown
 
 
 def test_too_few_windows_for_an_exam_are_refused_where_it_was_asked_for(tmp_path):
@@ -300,7 +303,9 @@ def test_too_few_windows_for_an_exam_are_refused_where_it_was_asked_for(tmp_path
     with pytest.raises(ModelError, match="calm node windows"):
         ran("evaluate", tmp_path, "--models", "0", "--window", "16", "--scores", tmp_path / "scores.csv")
     assert not list(tmp_path.glob("*scores*"))
-    assert "too few calm windows" in ran("evaluate", tmp_path, "--models", "0", "--window", "16")
+    shown = " ".join(ran("evaluate", tmp_path, "--models", "0", "--window", "16").split())
+    assert "not judged on faults. There are 6 calm node windows; the detector learns from 24 or more. Take in more:" in shown
+    assert "learns from 24" in told("evaluate", tmp_path, "--models", "0", "--window", "16")["why"]["detector"]
 
 
 def test_a_trouble_is_named_listed_found_and_taken_back(tmp_path):

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.nodes.findings import rarity, whole_nodes
+from stormpetrel.answers.nodes.findings import NOTHING_UNUSUAL, rarity, whole_nodes
 from stormpetrel.answers.nodes.regions import label_windows, list_regions, remove_regions
 from stormpetrel.answers.nodes.sliding import QUICK_SCORE, sliding_now
 from stormpetrel.answers.nodes.traces import ScoredWindows, odd_nodes, score_traces, scored_windows, trace_diagnosis, trace_map
@@ -38,6 +38,7 @@ from stormpetrel.faces.report.trace_tables import (
     suspects_table,
 )
 from stormpetrel.figures import trace_models
+from stormpetrel.lifecycle.odd_nodes import FEWEST_CALM
 from stormpetrel.lifecycle.trace_learning import LATE_SHARE
 from stormpetrel.records.regions import RegionScope
 from stormpetrel.traces.promise import Promise
@@ -76,8 +77,12 @@ def _print_training(out: Console, entry: TrainedModel) -> None:
     out.print(Promise.of_about(about).words())
     if about.get("from") == "time" and not Promise.of_about(about).is_kept:
         out.print(f"The last {LATE_SHARE:.0%} of the time that the site has windows of is kept aside.")
+    if about["detector"] is None:
+        out.print(plain(f"It has no detector, which names unusual nodes. {about['no_detector']}"))
+    elif (calm := about["detector"]["data"]["nodes"]) < FEWEST_CALM:
+        out.print(f"Its detector has learnt from {calm:,} calm node windows; the watch raises nothing by it below {FEWEST_CALM}.")
     if about["bad_io"] is None:
-        out.print("No Bad IO window is known, so that `traces diagnose` has nothing to measure from.")
+        out.print("No Bad IO window is known, so that `traces diagnose` has no distance from it to show.")
 
 
 def score(
@@ -148,7 +153,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
         for finding in (answer.findings or [])[:top]:
             out.print(plain(f"{finding.sentence} (UTC; {rarity(finding.score)} calm windows)"))
         if answer.findings == []:
-            out.print("On no node are threads unusual compared with normal nodes of this site.")
+            out.print(NOTHING_UNUSUAL)
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
             out.print(plain(row.sentence))
         if answer.sliding is not None:

@@ -126,7 +126,7 @@ def evaluate(
         traces = read_traces(paths, simulated=simulated, nodes=nodes, threads=threads, minutes=minutes, seed=seed)
         plan = StudyPlan(kinds, models, device, autoencoder_settings(epochs, seed), engine_of(context, engine, workers))
         split = split_traces(traces, Cut(window_s, stride_s))
-        exam = _exam(split, chosen, scores, seed, progress, required=bool(faults or scores)) if chosen else None
+        exam, no_exam = _exam(split, chosen, scores, seed, progress, required=bool(faults or scores)) if chosen else (None, "")
         with _folder(keep) as folder:
             study = run_study(split, plan, Path(folder), progress=progress)
             if plot and kinds:
@@ -135,6 +135,8 @@ def evaluate(
     answer = study_answer(study)
     if exam is not None:
         answer.windows_per_second_per_core["detector"] = exam.windows_per_second
+    if no_exam:
+        answer.why["detector"] = no_exam
     cells, summary = ({}, None) if exam is None else fault_answer(exam)
     campaigns = {trace.name: None if trace.split is None else str(trace.split) for trace in traces}
     run = TraceStudyRun(
@@ -150,8 +152,8 @@ def evaluate(
     def show(out: Console) -> None:
         if summary is not None:
             _print_exam(out, cells, summary, scores)
-        elif chosen:
-            out.print("There are too few calm windows to judge the detector on faults.")
+        elif no_exam:
+            out.print(plain(f"The detector is not judged on faults. {no_exam}"))
         if kinds:
             _print_study(out, answer, plan, keep)
 
@@ -160,18 +162,18 @@ def evaluate(
 
 def _exam(
     split: SplitWindows, faults: Sequence[Fault], scores: Path | None, seed: int, progress: Progress, *, required: bool
-) -> FaultStudy | None:
-    """Return the exam; None where there are too few windows for it and no option requires it."""
+) -> tuple[FaultStudy | None, str]:
+    """Return the exam; why there is none where there are too few windows for it and no option requires it."""
     encoder = _shipped_encoder()
     if scores is None:
         try:
-            return run_fault_study(split, faults, seed=seed, encoder=encoder, progress=progress)
-        except ModelError:
+            return run_fault_study(split, faults, seed=seed, encoder=encoder, progress=progress), ""
+        except ModelError as error:
             if required:
                 raise
-            return None
+            return None, str(error)
     with ScoreFile(scores) as file:
-        return run_fault_study(split, faults, seed=seed, sink=file.write, encoder=encoder, progress=progress)
+        return run_fault_study(split, faults, seed=seed, sink=file.write, encoder=encoder, progress=progress), ""
 
 
 def _shipped_encoder() -> Encoder | None:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from dash import html
 
-from stormpetrel.answers.nodes.findings import rarity
+from stormpetrel.answers.nodes.findings import NOTHING_UNUSUAL, rarity
 from stormpetrel.answers.nodes.sliding import QUICK_SCORE
 from stormpetrel.answers.schemas.nodes import NodeFindings
 from stormpetrel.faces.dashboard.choices import PageLink
@@ -42,7 +42,7 @@ def findings(live: LiveSite, answer: NodeFindings) -> list[Component]:
         text = "Nodes as a whole are not judged yet: the site needs its own model: stormpetrel traces train"
         parts.append(html.P(text, className="soft"))
     elif not answer.findings:
-        parts.append(html.P("On no node are threads unusual compared with normal nodes of this site."))
+        parts.append(html.P(NOTHING_UNUSUAL))
     parts += [_finding(one, zone, link) for one in answer.findings[:_MOST]]
     if len(answer.findings) > _MOST:
         parts.append(html.P(f"And {len(answer.findings) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))
