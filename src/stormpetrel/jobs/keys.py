@@ -41,6 +41,9 @@ def family(columns: tuple[str, ...] = APPLICATION_COLUMNS) -> pl.Expr:
 
 def families(jobs: pl.DataFrame) -> pl.Series:
     """The application family of each job, as `family` tells it: each distinct text is looked at once, and names repeat."""
+    few = families_of_few(jobs) if jobs.height <= FEW else None
+    if few is not None:
+        return pl.Series("family", few, dtype=pl.String)
     columns = tuple(column for column in APPLICATION_COLUMNS if jobs[column].null_count() < jobs.height)
     if not columns or "extra" in columns:  # a map has no distinct values
         return jobs.with_columns(family(columns))["family"]
@@ -238,9 +241,7 @@ def with_request(jobs: pl.DataFrame, stand_in: Mapping[str, str]) -> pl.DataFram
     sizes = [pl.col(stand_in.get(size, requested)).alias(size) for size, (requested, _) in SIZES.items()]
     profile = [] if "profile" in jobs.columns else [pl.lit(None, dtype=pl.Int64).alias("profile")]
     limit = pl.col("time_limit_s").round().cast(pl.Int64, strict=False)
-    few = families_of_few(jobs) if jobs.height <= FEW else None
-    applications = families(jobs) if few is None else pl.Series("family", few, dtype=pl.String)
-    return jobs.with_columns(*profile, *sizes, applications, limit_key=limit)
+    return jobs.with_columns(*profile, *sizes, families(jobs), limit_key=limit)
 
 
 @lru_cache

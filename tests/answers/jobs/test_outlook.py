@@ -8,8 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.answers.jobs.check import check_request
+from stormpetrel.answers.jobs.check import check_request, check_script
 from stormpetrel.answers.jobs.why import explain_job
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.schemas.predictions import ScriptRequest
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.records.cluster import Cluster, Partition
 from stormpetrel.records.jobs import job_frame
@@ -70,6 +72,29 @@ def test_check_tells_needs_and_start(answer):
     assert 4 * GIB < answer.needs["memory"].p50 < 6 * GIB and answer.needs["memory"].request == 64 * GIB
     assert answer.needs["cpus"].p50 == pytest.approx(1.2, rel=0.1)
     assert 500 < answer.wait.p50_s <= answer.wait.p90_s < 3000 and answer.wait.reason is None
+
+
+def numbers_in(value, path=""):
+    """Every number of an answer by its place, and everything else as text."""
+    if isinstance(value, dict):
+        return {key: number for name, part in value.items() for key, number in numbers_in(part, f"{path}.{name}").items()}
+    if isinstance(value, list):
+        return {key: number for at, part in enumerate(value) for key, number in numbers_in(part, f"{path}.{at}").items()}
+    return {path: float(value) if isinstance(value, int | float) else str(value)}
+
+
+def test_a_cold_check_says_what_a_service_says_to_a_millionth(site, answer, monkeypatch):
+    live = LiveSite(site)
+    monkeypatch.setattr(live, "now", lambda: NOW)
+    live.refresh()
+    script = ScriptRequest(text=SCRIPT, name="align.sh", user="ada", folder="/home/ada", kind=None, arguments=[])
+    warm = numbers_in(check_script(live, LOCAL, script).model_dump(mode="json"))
+    cold = numbers_in(answer.model_dump(mode="json"))
+    assert {".risk", ".wait.p50_s", ".needs.memory.p50"} < set(warm) == set(cold)
+    texts = {key for key, value in warm.items() if isinstance(value, str)}
+    assert {key: cold[key] for key in texts} == {key: warm[key] for key in texts}
+    numbers = sorted(set(warm) - texts)
+    np.testing.assert_allclose([cold[key] for key in numbers], [warm[key] for key in numbers], rtol=1e-6, atol=1e-6)
 
 
 def test_the_smallest_change_has_line_risk_wait_hours_and_evidence(answer):

@@ -1,7 +1,7 @@
 """What every question and answer is: a frozen model with known fields.
 
 pydantic builds a model when it is first used: a command that answers one question need not build those of all others. A service
-builds all of them at its start (`build_models`): its first requests do not wait, and no two threads build one model.
+builds all of them before it makes its routes (`build_models`): its first requests do not wait, and no two threads build one.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ class ErrorAnswer(Answer):
 
 
 def build_models() -> None:
-    """Build every model of the modules that are imported."""
+    """Build every model of the modules that are imported, and let what is made of them be built at once."""
     waiting: list[type[BaseModel]] = [Request, Question, Answer]
     while waiting:
         model = waiting.pop()
+        model.model_config["defer_build"] = False
         model.model_rebuild()
         waiting += model.__subclasses__()

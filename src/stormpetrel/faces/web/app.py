@@ -42,12 +42,12 @@ def create_app(live: LiveSite, *, address: str | None = None) -> FastAPI:
     app = bare_app(live)
     app.include_router(router(live))
     dash = add_dashboard(app, live)
-    build_models()
     return protected(app, live.site, address=address, script_hashes=_script_hashes(dash))
 
 
 def bare_app(live: LiveSite) -> FastAPI:
     """An app that answers errors in our way and says how it is; nothing protects it yet."""
+    build_models()
     app = FastAPI(
         title="Stormpetrel",
         version=__version__,
