@@ -86,7 +86,14 @@ class MeanScorer:
 
 def stand_in_model(*_: object, **__: object) -> Any:
     """In the place of `load_trace_model`."""
-    no_levels = {"detector": None, "hierarchy": None, "is_shipped": False, "step_s": 1.0, "title": f"{MODEL} version 1"}
+    no_levels = {
+        "detector": None,
+        "hierarchy": None,
+        "is_shipped": False,
+        "regions": (),
+        "step_s": 1.0,
+        "title": f"{MODEL} version 1",
+    }
     promise = Promise(0.001, 0.001, THRESHOLD, Calm(9000, 9000, 9.0))
     return SimpleNamespace(scorer=MeanScorer(), threshold=THRESHOLD, promise=promise, name=MODEL, version=1, **no_levels)
 

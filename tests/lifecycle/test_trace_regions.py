@@ -9,7 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.nodes.board import make_node_board
+from stormpetrel.answers.nodes.findings import known_troubles, node_findings
 from stormpetrel.answers.nodes.regions import PastWindows
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.lifecycle.trace_learning import campaign_windows, learning_windows
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
@@ -90,6 +94,18 @@ def test_windows_like_a_named_trouble_carry_its_name_and_do_not_once_it_is_taken
     score_new_windows(site, load_trace_model(site))
     later = site.trace_scores.read().filter(pl.col("trace") == "later").collect()
     assert later.height and later["region"].null_count() == later.height
+
+
+def test_who_is_like_a_trouble_that_was_named_after_the_windows_were_scored_is_told_with_the_other_findings(site):
+    score_new_windows(site, load_trace_model(site))
+    live = LiveSite(site)
+    live.refresh()
+    assert node_findings(live, LOCAL).inside == []
+    add_region(site, "waits for files", RegionScope(job_type=BAD_IO), user="ada")
+    board = make_node_board(live, "", live.boards.nodes.latest(live).value).value
+    inside = known_troubles(site, LOCAL, board.network.load(site), board.windows["window_start"].max())
+    assert {one.region for one in inside} == {"waits for files"}
+    assert inside[0].job_type == BAD_IO and inside[0].inside > 0.8 * inside[0].windows
 
 
 def test_a_region_outlives_the_site_being_closed_and_its_windows_being_deleted(site):

@@ -10,7 +10,7 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers.schemas.nodes import NodeFindings
-from stormpetrel.answers.schemas.traces import OddNode, SimilarNodeWindow, SlidingNode, SlidingNow, WholeNode
+from stormpetrel.answers.schemas.traces import OddNode, RegionSuspect, SimilarNodeWindow, SlidingNode, SlidingNow, WholeNode
 from stormpetrel.faces.dashboard.pages.node_findings import every_second, findings
 
 AT = datetime(2026, 11, 2, 14, 0, tzinfo=UTC)
@@ -54,6 +54,16 @@ def on_page():
 )
 def test_an_odd_node_is_shown_with_mode_time_threads_and_windows_like_it(text):
     assert text in shown()
+
+
+def test_who_is_like_a_trouble_that_people_have_named_is_shown_with_its_name():
+    like = RegionSuspect(
+        region="waits for <files>", node="n005", job_id="4711", job_type=None, cpus=[0, 1, 2], windows=40, inside=12, nearest=0.1,
+        since=AT, until=AT.replace(hour=15),
+    )  # fmt: skip
+    page = shown(inside=[like])
+    assert "waits for <files>: node n005, job 4711: 12 of 40 windows on 3 CPUs, 02 Nov, 14:00 to 02 Nov, 15:00" in page
+    assert "named before" not in shown()
 
 
 def test_the_score_of_a_node_as_a_whole_is_shown_with_the_metric_that_is_unusual():

@@ -81,7 +81,7 @@ def make_node_board(live: LiveSite, key: str, before: Snapshot[NodeBoard] | None
     """The board of a site; the one before, with all answers out of it, where nothing has changed."""
     del key
     last = None if before is None else before.value
-    in_use = _in_use(live)
+    in_use = (*_in_use(live), live.site.trace_regions.version())  # a region that is named changes what the model says
     tables = (live.site.cpu_windows.table.version(), live.site.trace_scores.table.version(), *in_use)
     if before is not None and last is not None and last.tables == tables:
         scored, left_out = last.scored, last.left_out

@@ -6,17 +6,18 @@ everybody's nodes: administrators only.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from stormpetrel.answers.nodes.board import NodeBoard
+from stormpetrel.answers.nodes.regions import region_suspects, with_region
 from stormpetrel.answers.nodes.sliding import sliding_now
 from stormpetrel.answers.nodes.traces import odd_nodes
 from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.schemas.nodes import NodeFindings
-from stormpetrel.answers.schemas.traces import SlidingNow, WholeNode
+from stormpetrel.answers.schemas.traces import RegionSuspect, SlidingNow, WholeNode
 from stormpetrel.answers.viewer import READ
 from stormpetrel.records.window_frames import METRIC_NAMES, NODE_LEVEL
 
@@ -33,6 +34,8 @@ NOTHING_UNUSUAL: Final = (
 )
 _MOST_NODES: Final = 500
 _COUNTABLE: Final = 4
+_INSIDE: Final = ("node", "cpu", "window_start", "job_id", "job_type", "region", "embedding")
+_DAY: Final = timedelta(days=1)  # before the newest window, in which known troubles are looked for
 _RECENT: Final = timedelta(hours=1)  # before the newest moment: nodes that were seen later than that are there
 
 
@@ -66,6 +69,16 @@ def whole_nodes(site: Site, viewer: Viewer, model: TraceModel) -> list[WholeNode
     return [WholeNode(**row, sentence=_sentence(row)) for row in shown.iter_rows(named=True)]
 
 
+def known_troubles(site: Site, viewer: Viewer, model: TraceModel, newest: datetime) -> list[RegionSuspect]:
+    """Who lay in a region that people have named, in the day before the newest window."""
+    viewer.require(READ)
+    viewer.require_admin()
+    if not len(model.regions):
+        return []
+    rows = site.trace_scores.read(since=newest - _DAY, model=model.name, version=model.version).select(_INSIDE)
+    return region_suspects(with_region(rows.collect(), model))
+
+
 def rarity(score: float) -> str:
     """A score in words; beyond one in ten thousand no site has seen enough calm windows to say how rare.
 
@@ -80,6 +93,8 @@ def _findings(live: LiveSite, viewer: Viewer, board: Snapshot[NodeBoard]) -> Nod
     odd, whole = odd_nodes(live.site, viewer, model), whole_nodes(live.site, viewer, model)
     nodes = [row for row in whole if row.level == NODE_LEVEL]
     cluster = next((row for row in whole if row.level != NODE_LEVEL), None)
+    newest = board.value.windows["window_start"].max()
+    inside = known_troubles(live.site, viewer, model, newest) if isinstance(newest, datetime) else []
     ends = pl.col("window_start") + pl.duration(milliseconds=(1000 * pl.col("window_s")).cast(pl.Int64))
     return NodeFindings(
         as_of=board.at,
@@ -92,6 +107,7 @@ def _findings(live: LiveSite, viewer: Viewer, board: Snapshot[NodeBoard]) -> Nod
         findings=odd or [],
         nodes=nodes,
         cluster=cluster,
+        inside=inside,
     )
 
 

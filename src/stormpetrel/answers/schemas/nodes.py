@@ -9,7 +9,7 @@ from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, Problem, Question
 from stormpetrel.answers.schemas.jobs import Moment
-from stormpetrel.answers.schemas.traces import OddNode, SlidingNow, WholeNode
+from stormpetrel.answers.schemas.traces import OddNode, RegionSuspect, SlidingNow, WholeNode
 
 WINDOW_PATTERN: Final = r"^[0-9]{1,8}-[0-9]{1,17}-.{1,600}$"
 WINDOW_EXAMPLE: Final = "12-1763200000000000-node3-live-cluster"
@@ -68,6 +68,7 @@ class ScoredWindow(Answer):
     y: float | None = Field(description="second principal component")
     max_iowait: float | None = Field(description="largest share of iowait in the window, 0 to 1")
     bad_io_distance: float | None = Field(description="from the centre of Bad IO; null where none is known")
+    region: str | None = Field(default=None, description="the known region that it lay in when it was scored")
 
 
 class Nodes(Answer):
@@ -110,6 +111,9 @@ class NodeFindings(Answer):
     findings: list[OddNode] = Field(description="oddest first")
     nodes: list[WholeNode] = Field(description="the newest score of each node, the most unusual first; 500 at most")
     cluster: WholeNode | None = Field(description="null where the model has no levels above the thread")
+    inside: list[RegionSuspect] = Field(
+        default=[], description="who lay in a known region in the day before the newest window, most windows first"
+    )
     sliding: SlidingNow | None = Field(default=None, description="the quick score of every second; null from older servers")
 
 

@@ -126,6 +126,7 @@ def window_table(live: LiveSite, answer: Nodes, link: PageLink) -> Component:
         TableColumn("score", "Score", "number", 100, "Reconstruction error; higher is more abnormal"),
         TableColumn("iowait", "Largest iowait", "percent", 140),
         TableColumn("flagged", "Flagged", width=110),
+        *((TableColumn("region", "Known trouble", width=150),) if any(window.region for window in answer.worst) else ()),
     )
     zone = ZoneInfo(live.settings.site.time_zone)
     rows = [
@@ -138,6 +139,7 @@ def window_table(live: LiveSite, answer: Nodes, link: PageLink) -> Component:
             "kind": window.kind or UNKNOWN_LABEL,
             "iowait": None if window.max_iowait is None else 100 * window.max_iowait,
             "flagged": "▲ flagged" if window.flagged else "",
+            "region": window.region or "",
             **job_cell(live, window),
         }
         for window in answer.worst

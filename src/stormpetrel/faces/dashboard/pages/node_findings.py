@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
     from stormpetrel.answers.live_site import LiveSite
-    from stormpetrel.answers.schemas.traces import OddNode, SlidingNow, WholeNode
+    from stormpetrel.answers.schemas.traces import OddNode, RegionSuspect, SlidingNow, WholeNode
 
 _MOST: Final = 8  # sentences
 _LISTED_THREADS: Final = 16
@@ -46,6 +46,7 @@ def findings(live: LiveSite, answer: NodeFindings) -> list[Component]:
     parts += [_finding(one, zone, link) for one in answer.findings[:_MOST]]
     if len(answer.findings) > _MOST:
         parts.append(html.P(f"And {len(answer.findings) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))
+    parts += _known_troubles(answer.inside, zone, link)
     if answer.cluster is not None or answer.nodes:
         parts.append(html.H3("Each node, all of its jobs taken together"))
     if answer.cluster is not None:
@@ -103,6 +104,24 @@ def _finding(finding: OddNode, zone: ZoneInfo, link: PageLink) -> Component:
         className="node-finding",
         open=True,
     )
+
+
+def _known_troubles(inside: list[RegionSuspect], zone: ZoneInfo, link: PageLink) -> list[Component]:
+    """Who lay in a region that people have named, most windows first."""
+    if not inside:
+        return []
+    lines = []
+    for one in inside[:_MOST]:
+        whose = f"job {one.job_id}" if one.job_id is not None else "no known job"
+        when = f"{_clock(one.since, zone)} to {_clock(one.until, zone)}"
+        text = (
+            f"{one.region}: node {one.node}, {whose}: {one.inside:,} of {one.windows:,} windows on {len(one.cpus)} CPUs, {when}"
+        )
+        lines.append(html.Li(html.A(text, href=link.to(node=one.node))))
+    parts: list[Component] = [html.H3("Like a trouble that was named before"), html.Ul(lines, className="node-seconds")]
+    if len(inside) > _MOST:
+        parts.append(html.P(f"And {len(inside) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))
+    return parts
 
 
 def _whole(nodes: list[WholeNode], zone: ZoneInfo, link: PageLink) -> Component:

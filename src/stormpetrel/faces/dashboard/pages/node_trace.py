@@ -77,6 +77,8 @@ def _facts(live: LiveSite, view: WindowTraces) -> Component:
     ]
     if window.max_iowait is not None:
         parts.append(html.Span(f"iowait up to {100 * window.max_iowait:.0f} %"))
+    if window.region:
+        parts.append(html.Span(["like ", html.B(window.region)]))
     return html.P(parts, className="nodes-facts")
 
 
