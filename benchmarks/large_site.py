@@ -1,12 +1,12 @@
 """`serve` and `watch` on a large site: how long until they are ready, their largest memory, and each page's first drawing.
 
 `python -m benchmarks.large_site SITE …`: sites that `benchmarks.jobs_scale --keep` has made, with models and snapshots. Each
-process is started anew. `first`: a `serve` that finds neither older months nor sums by day, which it makes (those of the site are
-deleted before), until it rests. `serve`: the next one, whose pages are opened in a browser, one after the other, each for the
+process is started anew. `first`: a `serve` that finds neither older months nor sums by month, which it makes (those of the site
+are deleted before), until it rests. `serve`: the next one, whose pages are opened in a browser, one after the other, each for the
 first time. `request` is the slowest request of a page, `drawn` until nothing more was asked for (with the browser's own time),
 `cpu` what the service spent on it. `first_watch` and `watch`: with a `sacct` that knows of no job since; the first of a site also
-asks it for the last 30 days, and counts all events. Results by number of jobs in benchmarks/results/large_site.json,
-drawn in docs/figures/large-site.svg.
+asks it for the last 30 days, and counts all events. Results by number of jobs in benchmarks/results/large_site.json, drawn in
+docs/figures/large-site.svg.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def watching(site: Path) -> dict[str, float]:
 
 def serving_first(site: Path) -> dict[str, float]:
     """A service that makes the files of older months and the sums by day, until it rests."""
-    for pattern in ("overview-*", "days-*"):
+    for pattern in ("overview-*", "days-*", "profiles-*"):
         for path in (site / "snapshots").glob(pattern):
             path.unlink()
     with started(site, "serve") as (process, url):

@@ -26,13 +26,13 @@ import pytest
 from typer.testing import CliRunner
 
 from stormpetrel.faces.cli.main import app
+from stormpetrel.free_memory import return_free_memory
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.times import running_clock
 from stormpetrel.simulate.feed import set_clock
 from stormpetrel.store.watch_status import WatchStatus, read_status
 from stormpetrel.watch.job_findings import FIRST_LOOK, SETTLED
 from stormpetrel.watch.past.replay import replay
-from stormpetrel.watch.running import return_free_memory
 from stormpetrel.watch.units import systemd_unit
 from tests.parts import wait_until
 from tests.parts.command_line import run_here, start

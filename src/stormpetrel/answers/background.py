@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import StoreBusyError
+from stormpetrel.free_memory import return_free_memory
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite, SiteMemory
@@ -156,6 +157,7 @@ class Background(Generic[T]):
         except Exception as error:  # raised to the next caller
             problem = error
         finally:
+            return_free_memory()
             with self._changed:
                 work.latest, work.problem, work.running, work.ended = snapshot, problem, False, time.monotonic()
                 self._changed.notify_all()

@@ -32,6 +32,7 @@ from stormpetrel.answers.viewer import Viewer
 from stormpetrel.answers.workload.workload import LiveWorkload
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
+from stormpetrel.free_memory import return_free_memory
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.stream import LOOKBACK
 from stormpetrel.lifecycle.job_models import model_name
@@ -308,6 +309,7 @@ class LiveSite:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        return_free_memory()
 
 
 class Boards:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs.changes import GROUPS, NEW_FOR, PAST, Changes, named_work, work_changes
+from stormpetrel.jobs.changes import GROUPS, NEW_FOR, PAST, SPAN, Changes, named_work, work_changes
 from stormpetrel.records.events import EventKind
 from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
 from stormpetrel.records.incidents import Incident
@@ -166,7 +166,14 @@ def _work(site: Site, now: datetime) -> pl.DataFrame:
     if key not in _READ:
         while len(_READ) >= _MOST_READ:
             _READ.pop(next(iter(_READ)))
-        rows = site.jobs.read_jobs(since=monday - NEW_FOR - PAST, until=until).select(_NEEDED).collect()
-        states = tuple(str(state) for state in site.settings.jobs.failure_states)
-        _READ[key] = named_work(rows, states).with_columns(rows.select(ref_text()))
+        first = monday - NEW_FOR - PAST
+        begins = [first + number * SPAN for number in range(-(-(until - first) // SPAN))]
+        _READ[key] = pl.concat([_read_work(site, begin, min(begin + SPAN, until)) for begin in begins])
     return _READ[key]
+
+
+def _read_work(site: Site, since: datetime, until: datetime) -> pl.DataFrame:
+    """What was submitted in a span: a week of a large site is as much as should be in memory with all columns."""
+    rows = site.jobs.read_jobs(since=since, until=until).select(_NEEDED).collect()
+    states = tuple(str(state) for state in site.settings.jobs.failure_states)
+    return named_work(rows, states).with_columns(rows.select(ref_text()))

@@ -10,7 +10,6 @@ what lies between the pieces still in use: some 300 MB after a few hours, which 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import signal
@@ -22,12 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any, Final
 
 import polars as pl
 
 from stormpetrel.errors import StateAwayError, StoreError, StormpetrelError
+from stormpetrel.free_memory import return_free_memory
 from stormpetrel.ingest.cluster import current_cluster
 from stormpetrel.lifecycle.running_quality import running_quality_of
 from stormpetrel.store.site import Site
@@ -394,21 +393,3 @@ def _notify_systemd(message: str, environment: Callable[[str], str | None] = os.
             notify.sendall(message.encode())
         except OSError:
             return  # nobody listens, or nobody reads
-
-
-def return_free_memory() -> bool:
-    """Give unused memory back; False where the C library has no way to."""
-    trim = _malloc_trim()
-    if trim is None:
-        return False
-    trim(0)
-    return True
-
-
-@cache
-def _malloc_trim() -> Any:
-    """The function of glibc; None with another C library."""
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError):
-        return None

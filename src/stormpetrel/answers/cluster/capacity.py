@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _REST_S: Final = 300.0  # weeks do not change by the minute
 _SPAN: Final = (MOST_WEEKS + 2) * WEEK
-_PIECE_JOBS: Final = 250_000  # that are read at a time
+_PIECE_JOBS: Final = 100_000  # that are read at a time, a kilobyte each
 _KINDS: Final = ("Submit", "Execute", "JobTerminated")
 
 

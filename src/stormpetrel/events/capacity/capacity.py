@@ -199,7 +199,7 @@ def _wait_bins(record: LoadRecord, capacity: float | None) -> WaitBins:
         return WaitBins(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
     bins = round(1 / _BIN)
     used = record.in_use / capacity  # (buckets,)
-    place = np.clip(np.nan_to_num(used, nan=-1.0) / _BIN + 1e-9, -1, bins - 1).astype(np.int64)
+    place = np.clip(np.nan_to_num(used, nan=-1.0) / _BIN + 1e-9, -1, bins - 1).astype(np.int16)  # one for each wait, of millions
     place[~np.isfinite(used)] = -1
     hours = np.bincount(place[place >= 0], minlength=bins) * record.hours
     of_wait = place[record.waited_in]

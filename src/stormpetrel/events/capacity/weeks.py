@@ -250,7 +250,7 @@ def load_of_pieces(pieces: Callable[[], Iterable[pl.DataFrame]], *, now: datetim
             counts.append(rows.drop_nulls(f"{name}_week").group_by(pl.col(f"{name}_week").alias("week")).len(name))
         waits = rows.filter(pl.col("wait_s").is_not_null() & pl.col("since").is_between(begin, end, closed="left"))
         waited_in.append(((waits["since"].dt.epoch("s") - int(begin.timestamp())) // _HOUR_S).to_numpy().astype(np.int32))
-        waited_s.append(waits["wait_s"].to_numpy())
+        waited_s.append(waits["wait_s"].to_numpy().astype(np.float32))
     return LoadRecord(
         unit=LoadUnit.CORE_HOURS,
         weeks=_weeks_of_jobs(pl.concat(sums), {name: pl.concat(counts) for name, counts in events.items()}, seen),
