@@ -144,22 +144,23 @@ def test_without_a_model_there_is_an_overview_and_a_hint(tmp_path):
 
 
 def test_a_large_site_has_its_sums_worked_out_before_anybody_opens_trends(tmp_path, monkeypatch):
-    made = Event()
+    made, read = Event(), Event()
 
     def sums(live, key, before):
         made.set()
         return "sums"
 
     monkeypatch.setattr("stormpetrel.answers.live_site.book_background", lambda: Background(sums, rest_s=0.0))
+    monkeypatch.setattr("stormpetrel.answers.live_site.read_work", lambda *_: read.set())
     monkeypatch.setattr("stormpetrel.answers.live_site._LARGE_SITE", 31)
     with make_site(tmp_path / "site", jobs={"prior": False}) as site:
         put_jobs(site, steady_log(30))
         live = LiveSite(site, refresh_s=0.01)
         live.start()
         wait_for(lambda: live.refreshed_at is not None)
-        assert not made.is_set(), "a small site waits until somebody asks"
+        assert not made.is_set() and not read.is_set(), "a small site waits until somebody asks"
         put_jobs(site, steady_log(60))
-        assert made.wait(LIMIT_S)
+        assert made.wait(LIMIT_S) and read.wait(LIMIT_S)
         live.stop()
 
 

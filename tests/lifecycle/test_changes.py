@@ -1,12 +1,13 @@
 """Incidents that a change at the site explains, and those that it does not."""
 
+import weakref
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.lifecycle.changes import change_texts, changes_at, explanation
+from stormpetrel.lifecycle.changes import change_texts, changes_at, explanation, read_work
 from stormpetrel.records.findings import Evidence, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.records.jobs import ref_text
 from tests.answers.live_sites import put_jobs
@@ -55,6 +56,18 @@ def incident(site, user, kind=FindingKind.BATCH_FAILS, **changes):
 def test_the_new_application_and_its_user_are_known_at_their_time(site):
     assert {(one.by, one.name) for one in changes_at(site, NOW).newcomers} == {("application", "sweep"), ("user", "eve")}
     assert changes_at(site, T0 + timedelta(days=NEW_FROM - 1)).newcomers == ()
+
+
+def test_of_this_week_the_work_up_to_an_earlier_hour_is_let_go_and_that_of_past_weeks_is_kept(site, monkeypatch):
+    past, hour = read_work(site, NOW - timedelta(weeks=1)), weakref.ref(read_at(site, monkeypatch, NOW))
+    assert read_at(site, monkeypatch, NOW) is hour()
+    later = read_at(site, monkeypatch, NOW + timedelta(hours=1))
+    assert hour() is None and later.height and read_work(site, NOW - timedelta(weeks=1)) is past
+
+
+def read_at(site, monkeypatch, moment):
+    monkeypatch.setattr(type(site), "now", lambda _: moment)
+    return read_work(site, moment)
 
 
 def test_failures_of_something_new_are_a_change(site):

@@ -35,6 +35,7 @@ from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, M
 from stormpetrel.free_memory import return_free_memory
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.stream import LOOKBACK
+from stormpetrel.lifecycle.changes import read_work
 from stormpetrel.lifecycle.job_models import model_name
 from stormpetrel.lifecycle.live import current_versions, open_stream
 from stormpetrel.records.jobs import KEY
@@ -240,15 +241,18 @@ class LiveSite:
         self._begin_sums()
 
     def _begin_sums(self) -> None:
-        """Have what a large site's pages sum up worked out once after the start: whoever opens one first does not wait for it.
+        """Have what a large site's pages sum up worked out after the start: whoever opens one first does not wait for it.
 
         Older months of the overview come first: both at a time would need the memory of both.
         """
-        if not self._sums_begun and self.overview.is_whole and self.overview.height >= _LARGE_SITE:
+        if not self.overview.is_whole or self.overview.height < _LARGE_SITE:
+            return
+        if not self._sums_begun:
             self._sums_begun = True
             self.boards.books.peek(self)
             self.boards.profiles.peek(self, EVERYBODY)
             self.boards.capacity.peek(self)
+        read_work(self.site, self.now())  # what is new: once an hour
 
     def _try(self, step: Callable[[], object]) -> None:
         """Do something that may fail; the error is shown on the Health page, and it is tried again at the next refresh."""

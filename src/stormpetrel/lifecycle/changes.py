@@ -44,7 +44,7 @@ _NEEDED: Final = (
 
 def changes_at(site: Site, now: datetime) -> Changes:
     """Return what was new at a moment: what came in the two weeks before it, and how the load of the last week has changed."""
-    return work_changes(_work(site, now), now)
+    return work_changes(read_work(site, now), now)
 
 
 def explanation(site: Site, incident: Incident, *, oldest: datetime | None = None) -> str:
@@ -110,7 +110,7 @@ def _reason(site: Site, incident: Incident, finding: Finding) -> str:
     now, until = incident.raised_at, incident.raised_at
     if finding.kind == FindingKind.COUNTS_ODD:  # the figures are those of the worst span, which may have come later
         now, until = max(now, finding.since), max(now, finding.until)
-    work = _work(site, until)
+    work = read_work(site, until)
     changes = work_changes(work, now)
     if finding.label in _OF_WORK:
         return _of_counts(finding, changes, work)
@@ -155,7 +155,7 @@ def _of_newcomers(jobs: pl.DataFrame, fewest: float, changes: Changes, *, of_los
     return ""
 
 
-def _work(site: Site, now: datetime) -> pl.DataFrame:
+def read_work(site: Site, now: datetime) -> pl.DataFrame:
     """The work of the six weeks up to a moment; of weeks that are over it is read once each, of this one once an hour."""
     monday = (now.astimezone(UTC) - timedelta(days=now.astimezone(UTC).weekday())).replace(
         hour=0, minute=0, second=0, microsecond=0
@@ -164,6 +164,8 @@ def _work(site: Site, now: datetime) -> pl.DataFrame:
     until = max(min(monday + timedelta(weeks=1), hour), now.astimezone(UTC))
     key = (site.folder, until)
     if key not in _READ:
+        for other in [(folder, end) for folder, end in _READ if folder == site.folder and monday < end < until]:
+            _READ.pop(other)  # this week up to an earlier hour: nobody asks for that again
         while len(_READ) >= _MOST_READ:
             _READ.pop(next(iter(_READ)))
         first = monday - NEW_FOR - PAST
