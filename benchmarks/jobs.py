@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stormpetrel.jobs.baselines import xgboost_untuned
-from stormpetrel.jobs.evaluation import evaluate
+from stormpetrel.jobs.exam.baselines import xgboost_untuned
+from stormpetrel.jobs.exam.evaluation import evaluate
 from stormpetrel.jobs.features import features_at
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.predictor import JobPredictor

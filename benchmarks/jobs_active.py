@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from stormpetrel.answers.studies.job_evaluation import jobs_of_files
 from stormpetrel.jobs.active_learning import failure_probability, informativeness, region_density
+from stormpetrel.jobs.exam.resampling import Truth
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.jobs.resampling import Truth
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.learn.lean_imports import classifier_class
 from stormpetrel.learn.metrics import pr_auc

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from stormpetrel.jobs.seed_protocol import SHORT_S, table_one
+from stormpetrel.jobs.exam.seed_protocol import SHORT_S, table_one
 from stormpetrel.sources.formats import ReadOptions
 from stormpetrel.sources.reading import read_log
 

@@ -26,8 +26,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
-from stormpetrel.jobs.baselines import last_outcome
-from stormpetrel.jobs.evaluation import PROFILE_SHARE
+from stormpetrel.jobs.exam.baselines import last_outcome
+from stormpetrel.jobs.exam.evaluation import PROFILE_SHARE
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_risk_at, label_jobs

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from markdown_tables import code, table
 
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
+from stormpetrel.jobs.exam.seed_protocol import SEED_TABLE_ONE
 
 _RESULTS: Final = Path(__file__).parent.parent / "benchmarks" / "results"
 _LOGS: Final = {"curie": "Curie", "mira": "Mira", "kth": "KTH", "theta": "Theta"}

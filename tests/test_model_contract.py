@@ -22,7 +22,7 @@ from stormpetrel.events.choose import load as load_event_model
 from stormpetrel.events.choose import make as make_event_model
 from stormpetrel.events.contract import SavedModel
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.needs.features import feature_names as needs_features

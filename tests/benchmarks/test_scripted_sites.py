@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from benchmarks.scripted_sites import scripted_site
 
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.records.jobs import SCRIPT_SIGNATURE
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 from stormpetrel.simulate.spec import ClusterSpec

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stormpetrel.errors import LeakError
 from stormpetrel.jobs.features import FeatureMatrix, features_at, features_now, group_of
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from tests.builders import T0
 from tests.jobs.logs import ALLOCATION, ENDING, clock, known_at, made_jobs, make_log, small_logs

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.jobs.exam.seed_protocol import OURS, honest_table
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.jobs.seed_protocol import OURS, honest_table
 from stormpetrel.jobs.training import TrainingSettings, label_jobs
 from tests.jobs.logs import make_log, one_thread
 

@@ -8,11 +8,11 @@ import pytest
 
 from stormpetrel.jobs.advice.advice import advise
 from stormpetrel.jobs.advice.kinds import find_kind, longest_limits
-from stormpetrel.jobs.baselines import last_outcome, user_rate
+from stormpetrel.jobs.exam.baselines import last_outcome, user_rate
+from stormpetrel.jobs.exam.seed_protocol import _judged
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.jobs.seed_protocol import _judged
 from stormpetrel.jobs.training import TrainingSettings, label_jobs
 from stormpetrel.jobs.trends import failure_trend
 from stormpetrel.jobs.waste import OVER_BEFORE_START, check_ledger, ledger, reconcile

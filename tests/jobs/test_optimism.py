@@ -9,7 +9,7 @@ from stormpetrel.answers.history.model_quality import model_quality
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.faces.cli.main import app
-from stormpetrel.jobs.evaluation import evaluate
+from stormpetrel.jobs.exam.evaluation import evaluate
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.preparation import prepare

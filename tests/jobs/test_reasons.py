@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.model import Explained
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.reasons import feature_text, points_of_risk, reasons, risk_at, span

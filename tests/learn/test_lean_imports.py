@@ -40,7 +40,7 @@ import json, sys
 from stormpetrel.learn.lean_imports import import_lean
 import_lean()
 import numpy as np
-from stormpetrel.jobs.history_kernel import empty_rows
+from stormpetrel.jobs.history.kernel import empty_rows
 told = {"rows": empty_rows(3).shape[0], "left_out": "scipy.linalg" not in sys.modules}
 import scipy.linalg
 told["for_others"] = float(scipy.linalg.det(np.eye(2)))

@@ -13,8 +13,8 @@ import pytest
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.jobs.history_shards import ShardSweep, shards_of
-from stormpetrel.jobs.keys import SPACES
+from stormpetrel.jobs.history.keys import SPACES
+from stormpetrel.jobs.history.shards import ShardSweep, shards_of
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import label_jobs

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from stormpetrel.jobs.features import features_now
-from stormpetrel.jobs.history import History, event_times, in_order
+from stormpetrel.jobs.history.history import History, event_times, in_order
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor
 from stormpetrel.lifecycle import history_snapshot

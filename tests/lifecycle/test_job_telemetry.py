@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.jobs.features import features_at
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import TELEMETRY_PREFIX, Moment
 from stormpetrel.jobs.reasons import feature_text, reasons

@@ -13,8 +13,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from stormpetrel.jobs.advice.outlook_past import OutlookPast
-from stormpetrel.jobs.history import event_times
-from stormpetrel.jobs.keys import stand_ins
+from stormpetrel.jobs.history.history import event_times
+from stormpetrel.jobs.history.keys import stand_ins
 from stormpetrel.jobs.needs.past_use import RESOURCES
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.lifecycle import outlook_snapshot

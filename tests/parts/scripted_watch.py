@@ -19,7 +19,7 @@ from pathlib import Path
 _PRELOADED = [
     "tests.parts.scripted_watch",
     "stormpetrel.watch.running",
-    "stormpetrel.jobs.history_kernel",
+    "stormpetrel.jobs.history.kernel",
     "stormpetrel.lifecycle.live",
 ]
 _LIMIT_S = 240.0

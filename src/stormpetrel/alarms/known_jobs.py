@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.records.jobs import ref_text
 from stormpetrel.records.nodes import expand_nodes

@@ -14,7 +14,7 @@ import polars as pl
 
 from stormpetrel.engine import cores
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.resampling import Truth, filled_with_medians, standardised
+from stormpetrel.jobs.exam.resampling import Truth, filled_with_medians, standardised
 from stormpetrel.learn.metrics import scores_at
 from stormpetrel.records.arrays import Floats, Matrix
 

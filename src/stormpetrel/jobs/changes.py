@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed
 
 SPAN: Final = timedelta(days=7)  # whose load is compared with that of the weeks before

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.history import History, Matrix, Readings
-from stormpetrel.jobs.keys import SIMILAR, with_request
+from stormpetrel.jobs.history.history import History, Matrix, Readings
+from stormpetrel.jobs.history.keys import SIMILAR, with_request
 from stormpetrel.jobs.moments import TELEMETRY_PREFIX, Moment, refuse_leaks, refuse_other_rows
 
 TELEMETRY_GROUP: Final = "telemetry"  # prefix of the features that come from CPU traces of the first two minutes
@@ -120,7 +120,7 @@ def matrix_of(jobs: pl.DataFrame, readings: Readings, history: History, moment: 
 
 
 def _matrix(frame: pl.DataFrame, readings: Readings, moment: Moment, time_zone: str, extra: Sequence[pl.Expr]) -> FeatureMatrix:
-    from stormpetrel.jobs.history_kernel import NODE_READINGS, SIMILARITY
+    from stormpetrel.jobs.history.kernel import NODE_READINGS, SIMILARITY
 
     plain = frame.select([feature.cast(pl.Float32) for feature in _own(frame, moment, time_zone, extra)])
     names = [*plain.columns, *(f"similarity.{name}" for name in SIMILARITY), *readings.names]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.features import FeatureMatrix, features_now
-from stormpetrel.jobs.history import History, in_order
+from stormpetrel.jobs.history.history import History, in_order
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES

@@ -16,7 +16,7 @@ import polars as pl
 
 from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.jobs.groups import ACTIVITIES, DURATIONS, JOB_TYPES, GroupLimits, duration, job_type, user_groups
-from stormpetrel.jobs.keys import stand_ins, with_request
+from stormpetrel.jobs.history.keys import stand_ins, with_request
 from stormpetrel.jobs.outcomes import COMPLETED
 from stormpetrel.jobs.preparation import LABELS, Normaliser, PreparationSettings, label, prepare
 from stormpetrel.learn.saving import METADATA, load_model, save_model

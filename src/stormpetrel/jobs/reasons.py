@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stormpetrel.jobs.features import TELEMETRY_GROUP, FeatureMatrix
-from stormpetrel.jobs.keys import SPACES_WITH_SIMILAR
+from stormpetrel.jobs.history.keys import SPACES_WITH_SIMILAR
 from stormpetrel.jobs.model import Explained
 from stormpetrel.records.units import format_memory
 

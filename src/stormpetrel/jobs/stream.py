@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.jobs.features import FeatureMatrix, matrix_of
-from stormpetrel.jobs.history import Advanced, event_times, in_order
+from stormpetrel.jobs.history.history import Advanced, event_times, in_order
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.jobs.predictor import JobPredictor

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History, event_times, in_order
+from stormpetrel.jobs.history.history import History, event_times, in_order
 from stormpetrel.jobs.model import FEWEST_OF_A_CLASS, ROUNDS, Beginning, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.optimism import Optimism, optimism

@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.records.doubts import doubted
 from stormpetrel.records.jobs import never_started

@@ -26,8 +26,8 @@ from stormpetrel.engine import ONE_PROCESS, Engine, KeptResults, Progress, no_pr
 from stormpetrel.engine.codecs import JsonCodec
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.features import FeatureMatrix, matrix_of
-from stormpetrel.jobs.history import History, in_order
-from stormpetrel.jobs.history_shards import (
+from stormpetrel.jobs.history.history import History, in_order
+from stormpetrel.jobs.history.shards import (
     PART,
     ROW,
     Shard,

@@ -21,8 +21,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.jobs import history, keys, outcomes, profiles
-from stormpetrel.jobs.history import event_times, in_order
+from stormpetrel.jobs import outcomes, profiles
+from stormpetrel.jobs.history import history, keys
+from stormpetrel.jobs.history.history import event_times, in_order
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.learn import similar_texts
 from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest
@@ -157,7 +158,7 @@ def _count(site: Site, until: datetime) -> int:
 
 def _identity(predictor: JobPredictor) -> dict[str, Any]:
     """What a history depends on beside the jobs: what counts as a failure, the profiles, and the code."""
-    from stormpetrel.jobs import history_kernel
+    from stormpetrel.jobs.history import kernel as history_kernel
 
     taught = predictor.history
     return {

@@ -21,7 +21,7 @@ from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.advice.outlook import follow_from
 from stormpetrel.jobs.groups import GroupLimits
-from stormpetrel.jobs.keys import SIZE_COLUMNS
+from stormpetrel.jobs.history.keys import SIZE_COLUMNS
 from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
 from stormpetrel.jobs.model import KIND as OUTCOME_KIND
 from stormpetrel.jobs.model import JobOutcomeModel

@@ -18,10 +18,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.jobs import entities, history, keys, outcomes
+from stormpetrel.jobs import outcomes
 from stormpetrel.jobs.advice import outlook_past
 from stormpetrel.jobs.advice.outlook_past import OutlookPast, filled_requests, stand_ins_of
-from stormpetrel.jobs.history import event_times
+from stormpetrel.jobs.history import entities, history, keys
+from stormpetrel.jobs.history.history import event_times
 from stormpetrel.jobs.needs import features, past_use
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.wait import queue_state

@@ -20,7 +20,7 @@ import polars as pl
 from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import ModelError, ModelVersionError, NotEnoughJobsError
 from stormpetrel.jobs.features import matrix_of
-from stormpetrel.jobs.history import event_times
+from stormpetrel.jobs.history.history import event_times
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.profiles import JobProfiles

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.jobs.features import FeatureMatrix, matrix_of
-from stormpetrel.jobs.history import History, Readings, event_times, in_order
+from stormpetrel.jobs.history.history import History, Readings, event_times, in_order
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.outcomes import outcome

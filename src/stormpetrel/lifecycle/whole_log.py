@@ -10,8 +10,8 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.jobs.history import in_order
-from stormpetrel.jobs.keys import SIZES
+from stormpetrel.jobs.history.history import in_order
+from stormpetrel.jobs.history.keys import SIZES
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.preparation import WORDS
 from stormpetrel.jobs.profiles import JobProfiles, fit_request_profiles

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.jobs.baselines import last_outcome
-from stormpetrel.jobs.evaluation import FEWEST_TEST_JOBS, PROFILE_SHARE
+from stormpetrel.jobs.exam.baselines import last_outcome
+from stormpetrel.jobs.exam.evaluation import FEWEST_TEST_JOBS, PROFILE_SHARE
 from stormpetrel.jobs.model import FEWEST_OF_A_CLASS
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_risk_at, label_jobs

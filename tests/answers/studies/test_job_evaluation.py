@@ -11,7 +11,7 @@ from stormpetrel.answers.studies import job_evaluation
 from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.config import JobsSection
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
+from stormpetrel.jobs.exam.seed_protocol import SEED_TABLE_ONE
 from tests.builders import make_site
 from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import few_trees, put_jobs, steady_log

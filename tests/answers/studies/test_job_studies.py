@@ -13,7 +13,7 @@ from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.config import JobsSection
 from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.jobs import feature_study
+from stormpetrel.jobs.exam import feature_study
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.records.jobs import job_frame

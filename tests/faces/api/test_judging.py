@@ -9,7 +9,7 @@ from stormpetrel.answers.jobs.judging import predictions, request_frame, user_fo
 from stormpetrel.answers.schemas.predictions import PredictionRequest
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
-from stormpetrel.jobs.keys import with_request
+from stormpetrel.jobs.history.keys import with_request
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.records.jobs import JOB_SCHEMA, conform
 from tests.builders import T0

@@ -17,8 +17,9 @@ from stormpetrel.answers.background import Background
 from stormpetrel.answers.overview.month import again, submission_spans, submitted_within
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs import keys, outcomes, waste
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs import outcomes, waste
+from stormpetrel.jobs.history import keys
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import OVER_BEFORE_START, UNKNOWN, core_seconds, group_key, uncounted
 from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest, read_frames, write_frames

@@ -21,7 +21,7 @@ from stormpetrel.config import Settings
 from stormpetrel.jobs import groups, outcomes, preparation
 from stormpetrel.jobs import profiles as job_profiles
 from stormpetrel.jobs.groups import mem_per_cpu_gb
-from stormpetrel.jobs.keys import stand_ins
+from stormpetrel.jobs.history.keys import stand_ins
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import PreparationSettings, label_distribution, prepare
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles

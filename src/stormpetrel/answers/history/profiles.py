@@ -31,11 +31,11 @@ from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.schemas.job_studies import Profile, Profiles
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.jobs.feature_study import correlations
+from stormpetrel.jobs.exam.feature_study import correlations
+from stormpetrel.jobs.exam.seed_protocol import seed_columns
 from stormpetrel.jobs.groups import GroupLimits
 from stormpetrel.jobs.preparation import UNKNOWN, PreparationSettings, label_distribution, prepare
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, ProfileTables
-from stormpetrel.jobs.seed_protocol import seed_columns
 from stormpetrel.lifecycle.job_models import PROFILES, limits_of
 from stormpetrel.records.arrays import Floats
 from stormpetrel.records.jobs import KEY, never_started

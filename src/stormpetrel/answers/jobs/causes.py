@@ -16,7 +16,7 @@ import polars as pl
 from stormpetrel.answers.schemas.job import JobCause, JobRemedy
 from stormpetrel.jobs.causes.cause import ErrorMessage, find_cause, find_error_message, victims_near
 from stormpetrel.jobs.causes.remedies import remedies, retries
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import OUTCOME_LABELS, outcome
 from stormpetrel.sources.job_output import output_path, read_tail
 

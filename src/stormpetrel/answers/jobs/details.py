@@ -56,7 +56,7 @@ from stormpetrel.jobs.advice.kinds import find_kind
 from stormpetrel.jobs.advice.prescription import Prescribed
 from stormpetrel.jobs.advice.waiting import why_waiting
 from stormpetrel.jobs.causes.cause import NEAR
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.reasons import points_of_risk, risk_at
 from stormpetrel.records.doubts import trusted

@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel.jobs.advice import kinds
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.times import EARLIEST, UTC_TIME
 

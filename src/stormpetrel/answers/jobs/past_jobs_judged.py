@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.jobs.features import FeatureMatrix, matrix_of
-from stormpetrel.jobs.history import Readings, event_times, in_order
+from stormpetrel.jobs.history.history import Readings, event_times, in_order
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, Verdict, known_by
 from stormpetrel.jobs.stream import likeliest_failure

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stormpetrel.answers.overview.column_index import ColumnIndex
 from stormpetrel.jobs.advice import kinds
 from stormpetrel.jobs.advice.kinds import Kind, Row
-from stormpetrel.jobs.keys import APPLICATION_COLUMNS, family
+from stormpetrel.jobs.history.keys import APPLICATION_COLUMNS, family
 from stormpetrel.records.jobs import JOB_SCHEMA
 
 Numbers = NDArray[np.int64]

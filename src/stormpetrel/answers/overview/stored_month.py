@@ -25,7 +25,7 @@ from stormpetrel.answers.jobs.past_jobs import longest_limits
 from stormpetrel.answers.overview.column_index import LAST, Keys, Mask, Rows, number_keys, text_keys
 from stormpetrel.answers.overview.comparable import NOT_ENDED, Numbers, application_family, when_ended
 from stormpetrel.answers.overview.month import MONTH_SCHEMA, OVERVIEW_SCHEMA
-from stormpetrel.jobs.keys import APPLICATION_COLUMNS
+from stormpetrel.jobs.history.keys import APPLICATION_COLUMNS
 from stormpetrel.lifecycle.kept_frames import code_digest, read_frames, write_frames
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.cluster import Cluster

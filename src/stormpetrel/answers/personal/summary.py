@@ -34,7 +34,7 @@ from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.advice.kinds import find_kind
 from stormpetrel.jobs.causes.cause import ended_near
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import UNKNOWN
 from stormpetrel.records.jobs import JobRef

@@ -33,12 +33,12 @@ from stormpetrel.answers.schemas.job_evaluation import (
 from stormpetrel.config import Settings
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError
-from stormpetrel.jobs.evaluation import evaluate, refit_weekly, weekly_table
+from stormpetrel.jobs.exam.evaluation import evaluate, refit_weekly, weekly_table
+from stormpetrel.jobs.exam.seed_models import RECIPES
+from stormpetrel.jobs.exam.seed_protocol import SEED_TABLE_ONE, SHORT_S, honest_table, table_one
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.needs import evaluation as needs_evaluation
 from stormpetrel.jobs.optimism import optimism
-from stormpetrel.jobs.seed_models import RECIPES
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, honest_table, table_one
 from stormpetrel.jobs.wait import evaluation as wait_evaluation
 from stormpetrel.learn.working_point import Costs
 from stormpetrel.lifecycle.job_models import training_of
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.config import JobsSection
-    from stormpetrel.jobs.evaluation import Evaluation
-    from stormpetrel.jobs.seed_protocol import TableOne, TableOneRow
+    from stormpetrel.jobs.exam.evaluation import Evaluation
+    from stormpetrel.jobs.exam.seed_protocol import TableOne, TableOneRow
     from stormpetrel.jobs.training import TrainingSettings
     from stormpetrel.store.site import Site
 

@@ -43,16 +43,16 @@ from stormpetrel.answers.schemas.job_studies import (
 )
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.jobs import feature_study as features
 from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
 from stormpetrel.jobs.changes import named_work, work_changes
-from stormpetrel.jobs.evaluation import PROFILE_SHARE, evaluate
+from stormpetrel.jobs.exam import feature_study as features
+from stormpetrel.jobs.exam.evaluation import PROFILE_SHARE, evaluate
+from stormpetrel.jobs.exam.seed_protocol import seed_columns
 from stormpetrel.jobs.features import group_of
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles, ProfileTables
-from stormpetrel.jobs.seed_protocol import seed_columns
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.jobs.trends import failure_trend, movers, trend_of_counts
 from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
@@ -62,7 +62,7 @@ from stormpetrel.records.jobs import never_started
 
 if TYPE_CHECKING:
     from stormpetrel.answers.studies.job_evaluation import JobInput
-    from stormpetrel.jobs.evaluation import Evaluation
+    from stormpetrel.jobs.exam.evaluation import Evaluation
     from stormpetrel.jobs.model import JobOutcomeModel
     from stormpetrel.jobs.training import LabelledJobs
 

@@ -17,12 +17,12 @@ import numpy as np
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, SideBySide, Table
 from stormpetrel.figures import quality
 from stormpetrel.figures.waterfall import waterfall_figure
+from stormpetrel.jobs.exam.seed_protocol import SEED_TABLE_ONE, TableOne, TableOneRow
 from stormpetrel.jobs.reasons import reasons
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, TableOneRow
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.job_evaluation import JobEvaluation
-    from stormpetrel.jobs.evaluation import Evaluation, MomentResult
+    from stormpetrel.jobs.exam.evaluation import Evaluation, MomentResult
 
 ACTIVE: Final = "xgboost_active_learning"
 _NAMES: Final = {

@@ -17,10 +17,10 @@ from stormpetrel.answers.studies.job_evaluation import evaluate_forecasts, publi
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures
 from stormpetrel.faces.report.blocks import Block, Column, Paragraph, Section, SideBySide, Table, showing
-from stormpetrel.jobs.evaluation import Evaluation
+from stormpetrel.jobs.exam.evaluation import Evaluation
+from stormpetrel.jobs.exam.seed_protocol import TableOne
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
-from stormpetrel.jobs.seed_protocol import TableOne
 
 if TYPE_CHECKING:
     from stormpetrel.answers.studies.job_evaluation import JobInput

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.jobs.keys import families, families_of_few, family
+from stormpetrel.jobs.history.keys import families, families_of_few, family
 from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, outcome
 from stormpetrel.records.arrays import Flags, Floats
 from stormpetrel.records.doubts import trusted

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.history import event_times, in_order
-from stormpetrel.jobs.keys import SIZE_COLUMNS, stand_ins, with_request
+from stormpetrel.jobs.history.history import event_times, in_order
+from stormpetrel.jobs.history.keys import SIZE_COLUMNS, stand_ins, with_request
 from stormpetrel.jobs.needs.past_use import TIME, PastUse, use_table
 from stormpetrel.jobs.wait.queue_state import REQUEST_FEATURES, QueueState, WaitTable, feature_names, queue_features, wait_table
 from stormpetrel.jobs.wait.training import MOST_FOLLOWED, QueueLog, expected_run

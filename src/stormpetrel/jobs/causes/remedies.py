@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs.keys import APPLICATION_COLUMNS, families
+from stormpetrel.jobs.history.keys import APPLICATION_COLUMNS, families
 from stormpetrel.jobs.outcomes import COMPLETED, OUTCOME_LABELS, outcome
 from stormpetrel.records.units import format_memory
 

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.entities import FEW, EntityCodes, grown
-from stormpetrel.jobs.history import event_times
-from stormpetrel.jobs.keys import Space, key_columns, request_of_few, stand_ins, whole_numbers, with_request
+from stormpetrel.jobs.history.entities import FEW, EntityCodes, grown
+from stormpetrel.jobs.history.history import event_times
+from stormpetrel.jobs.history.keys import Space, key_columns, request_of_few, stand_ins, whole_numbers, with_request
 from stormpetrel.jobs.outcomes import NEVER_STARTED, outcome
 from stormpetrel.records.arrays import Flags, Floats, Matrix
 from stormpetrel.records.doubts import trusted

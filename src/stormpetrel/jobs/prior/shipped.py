@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs.keys import stand_ins
+from stormpetrel.jobs.history.keys import stand_ins
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles

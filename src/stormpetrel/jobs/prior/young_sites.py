@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES

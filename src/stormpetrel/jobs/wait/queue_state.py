@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.entities import FEW, EntityCodes, grown
-from stormpetrel.jobs.history import event_times
-from stormpetrel.jobs.keys import Space, key_columns, request_of_few, stand_ins, with_request
+from stormpetrel.jobs.history.entities import FEW, EntityCodes, grown
+from stormpetrel.jobs.history.history import event_times
+from stormpetrel.jobs.history.keys import Space, key_columns, request_of_few, stand_ins, with_request
 from stormpetrel.records.arrays import Floats, Matrix
 
 _SHAPE: Final = ("asked_cpus", "asked_nodes", "asked_gpus", "limit_key")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.alarms.known_jobs import by_node, touching
-from stormpetrel.jobs.keys import family
+from stormpetrel.jobs.history.keys import family
 from stormpetrel.records.arrays import Floats
 from stormpetrel.records.jobs import ref_text
 from stormpetrel.records.states import JobState

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.main import app
-from stormpetrel.jobs import feature_study
+from stormpetrel.jobs.exam import feature_study
 from tests.builders import T0, Job, make_jobs, make_site, write_sacct
 from tests.jobs.logs import make_log, one_thread
 from tests.lifecycle.sites import DAYS, few_trees, put_jobs

@@ -71,11 +71,11 @@ from stormpetrel.figures.quality import (
     roc_figure,
     threshold_figure,
 )
-from stormpetrel.jobs.evaluation import MODEL, Evaluation, MomentResult, split_quality
+from stormpetrel.jobs.exam.evaluation import MODEL, Evaluation, MomentResult, split_quality
+from stormpetrel.jobs.exam.seed_protocol import SEED_TABLE_ONE, TableOne
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.needs.past_use import RESOURCES
 from stormpetrel.jobs.prior.first_days import STARTS
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.spreadsheet import without_formulas
 

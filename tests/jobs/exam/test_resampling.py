@@ -1,6 +1,6 @@
 import numpy as np
 
-from stormpetrel.jobs.resampling import filled_with_medians, random_oversample, smote, standardised
+from stormpetrel.jobs.exam.resampling import filled_with_medians, random_oversample, smote, standardised
 
 
 def rows(n=60, failed=6, columns=3, seed=1):

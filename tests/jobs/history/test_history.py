@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormpetrel.jobs import history_kernel
-from stormpetrel.jobs.history import History
-from stormpetrel.jobs.history_kernel import HALF_LIVES_JOBS, HALF_LIVES_S
+from stormpetrel.jobs.history import kernel as history_kernel
+from stormpetrel.jobs.history.history import History
+from stormpetrel.jobs.history.kernel import HALF_LIVES_JOBS, HALF_LIVES_S
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from tests.builders import T0
 from tests.jobs.logs import clock, known_at, made_jobs, make_log, small_logs

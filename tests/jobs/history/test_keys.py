@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormpetrel.jobs.keys import FEW, SPACES, families, family, key, keys_of_few, stand_ins, with_request
+from stormpetrel.jobs.history.keys import FEW, SPACES, families, family, key, keys_of_few, stand_ins, with_request
 from stormpetrel.jobs.moments import Moment, known_from
 from tests.jobs.logs import made_jobs, make_log, small_logs
 

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.history import History, Matrix, Readings, event_times
-from stormpetrel.jobs.keys import SIZE_COLUMNS, SPACES
+from stormpetrel.jobs.history.history import History, Matrix, Readings, event_times
+from stormpetrel.jobs.history.keys import SIZE_COLUMNS, SPACES
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.records.jobs import JOB_SCHEMA
 
@@ -97,7 +97,7 @@ class ShardSweep:
     """Sweeps one shard, piece after piece; jobs that go on are carried along."""
 
     def __init__(self, shard: Shard, failure_states: Sequence[str], dropped_states: Sequence[str], stand_in: Mapping[str, str]):
-        from stormpetrel.jobs.history_kernel import NODE_READINGS, SIMILARITY
+        from stormpetrel.jobs.history.kernel import NODE_READINGS, SIMILARITY
 
         wanted = {_SITE, *shard.spaces}
         self.shard = shard
@@ -169,7 +169,7 @@ class ShardSweep:
 
 def joined_readings(moment: Moment, height: int, shards: Collection[ShardReadings]) -> tuple[Readings, NDArray[np.bool_]]:
     """The readings of all shards together, of so many jobs, and which of these came to the moment; rows count from the first."""
-    from stormpetrel.jobs.history_kernel import NODE_READINGS, SIMILARITY
+    from stormpetrel.jobs.history.kernel import NODE_READINGS, SIMILARITY
 
     whole = History()
     place = {name: column for column, name in enumerate(whole.names)}

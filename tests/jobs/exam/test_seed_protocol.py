@@ -6,8 +6,8 @@ import pytest
 
 from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.seed_models import RECIPES
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, seed_columns, table_one
+from stormpetrel.jobs.exam.seed_models import RECIPES
+from stormpetrel.jobs.exam.seed_protocol import SEED_TABLE_ONE, seed_columns, table_one
 from stormpetrel.records.jobs import job_frame
 from stormpetrel.sources.formats import ReadOptions, open_source
 from tests.builders import T0, read_all

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import READINGS
+from stormpetrel.jobs.history.keys import READINGS
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86400.0

@@ -14,7 +14,7 @@ import polars as pl
 
 from stormpetrel.engine import cores
 from stormpetrel.jobs.active_learning import Classifier, active_learning, failure_probability
-from stormpetrel.jobs.resampling import Truth, random_oversample, smote
+from stormpetrel.jobs.exam.resampling import Truth, random_oversample, smote
 from stormpetrel.learn.lean_imports import classifier_class
 from stormpetrel.records.arrays import Floats, Matrix
 

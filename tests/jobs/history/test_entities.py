@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.jobs.entities import EntityCodes
+from stormpetrel.jobs.history.entities import EntityCodes
 from stormpetrel.jobs.needs import past_use
 from stormpetrel.jobs.wait import queue_state
 from tests.jobs.logs import jobs_of_ada

@@ -22,12 +22,12 @@ import polars as pl
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.jobs.exam.resampling import Truth
+from stormpetrel.jobs.exam.seed_models import RECIPES, TrainingRows
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import LIMIT_REACHED, failed, reached_limit
 from stormpetrel.jobs.preparation import PreparationSettings, prepare
 from stormpetrel.jobs.profiles import END, JobProfiles
-from stormpetrel.jobs.resampling import Truth
-from stormpetrel.jobs.seed_models import RECIPES, TrainingRows
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at
 from stormpetrel.learn.metrics import roc_auc, scores_at
 from stormpetrel.learn.splits import TIME_CUT, splits_at

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.jobs.baselines import BASELINES
-from stormpetrel.jobs.history import event_times
+from stormpetrel.jobs.exam.baselines import BASELINES
+from stormpetrel.jobs.history.history import event_times
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import (
+from stormpetrel.jobs.history.keys import (
     FEW,
     READINGS,
     READINGS_OF,
@@ -98,7 +98,7 @@ class History:
     _similar: dict[tuple[object, ...], Matrix] = field(default_factory=dict)  # of jobs not yet ended: fixed at submission
 
     def __post_init__(self) -> None:
-        from stormpetrel.jobs.history_kernel import empty_rows
+        from stormpetrel.jobs.history.kernel import empty_rows
 
         self._rows = empty_rows(64)
         self._node_rows = empty_rows(64)
@@ -137,7 +137,7 @@ class History:
         height: int | None = None,
     ) -> Readings:
         """Walk through these events; readings of the first `height` jobs, of all where it is left out. Others may only end."""
-        from stormpetrel.jobs import history_kernel as compiled
+        from stormpetrel.jobs.history import kernel as compiled
 
         height = arrays.submit.size if height is None else height
         similarity = np.full((height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
@@ -156,7 +156,7 @@ class History:
 
     def read(self, jobs: pl.DataFrame, moment: Moment, now: NDArray[np.float64]) -> Readings:
         """What the history says about these jobs, each at its own `now` (Unix seconds); nothing is taken in."""
-        from stormpetrel.jobs import history_kernel as compiled
+        from stormpetrel.jobs.history import kernel as compiled
 
         frame = with_request(jobs, self.stand_in or {})
         codes, requests = self._code_matrix(frame, take_in=False), _request_logarithms(frame)
@@ -175,7 +175,7 @@ class History:
 
     def take_in(self, jobs: pl.DataFrame, event: Literal["submit", "start", "end"]) -> None:
         """Take in one event of each of these jobs, in their order: constant time per job, whatever the history holds."""
-        from stormpetrel.jobs import history_kernel as compiled
+        from stormpetrel.jobs.history import kernel as compiled
 
         arrays = self._arrays(jobs)
         time = {"submit": arrays.submit, "start": arrays.start, "end": arrays.end}[event]
@@ -316,7 +316,7 @@ class History:
         return codes
 
     def _node_arrays(self, frame: pl.DataFrame, *, take_in: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        from stormpetrel.jobs.history_kernel import MOST_NODES
+        from stormpetrel.jobs.history.kernel import MOST_NODES
 
         height = frame.height
         if frame["node_list"].null_count() == height:
@@ -367,7 +367,7 @@ def _mapped(values: pl.Series, distinct: pl.Series, numbers: list[int]) -> NDArr
 
 def _grown(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """The rows with room for `count` of them: doubled while they are few, so that growth is paid for once, by an eighth later."""
-    from stormpetrel.jobs.history_kernel import empty_rows
+    from stormpetrel.jobs.history.kernel import empty_rows
 
     if count <= len(rows):
         return rows
@@ -404,7 +404,7 @@ def _submit_start_end(frame: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray
 
 def _events(arrays: JobArrays) -> tuple[NDArray[np.int8], NDArray[np.int64], NDArray[np.float64]]:
     """Every submission, start, two-minute mark and end, in the order of time; at equal times in this order."""
-    from stormpetrel.jobs import history_kernel as compiled
+    from stormpetrel.jobs.history import kernel as compiled
 
     everyone = np.arange(arrays.submit.size, dtype=np.int64)
     two_minutes = arrays.start + TWO_MINUTES_S

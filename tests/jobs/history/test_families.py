@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormpetrel.jobs.keys import family, stem
+from stormpetrel.jobs.history.keys import family, stem
 from tests.jobs.logs import made_jobs
 
 

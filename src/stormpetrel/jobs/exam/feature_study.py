@@ -19,8 +19,8 @@ import polars as pl
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.resampling import Truth
-from stormpetrel.jobs.seed_models import threads
+from stormpetrel.jobs.exam.resampling import Truth
+from stormpetrel.jobs.exam.seed_models import threads
 from stormpetrel.learn.lean_imports import classifier_class
 from stormpetrel.learn.metrics import pr_auc, roc_auc
 from stormpetrel.records.arrays import Floats, Matrix

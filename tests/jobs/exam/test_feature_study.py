@@ -3,7 +3,7 @@ import pytest
 
 from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.feature_study import ablation, correlations, importance, which_to_keep
+from stormpetrel.jobs.exam.feature_study import ablation, correlations, importance, which_to_keep
 
 NAMES = ("rate", "rate_copy", "hour", "limit", "constant", "never", "gaps")
 GROUPS = {"rate": "history", "rate_copy": "history", "hour": "calendar", "limit": "request"}

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.jobs.features import features_at, features_now
-from stormpetrel.jobs.history import History
-from stormpetrel.jobs.keys import SIMILAR, SPACES, SPACES_WITH_SIMILAR
+from stormpetrel.jobs.history.history import History
+from stormpetrel.jobs.history.keys import SIMILAR, SPACES, SPACES_WITH_SIMILAR
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.records.jobs import SCRIPT_SIGNATURE, job_frame
 from tests.builders import T0

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import Space, key, keys_of_few
+from stormpetrel.jobs.history.keys import Space, key, keys_of_few
 
 FEW: Final = 32  # jobs up to which looking them up in Python is faster than a query
 

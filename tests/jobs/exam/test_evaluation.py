@@ -10,8 +10,8 @@ import pytest
 
 from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError, StormpetrelError
-from stormpetrel.jobs import evaluation
-from stormpetrel.jobs.evaluation import MODEL, evaluate, refit_weekly
+from stormpetrel.jobs.exam import evaluation
+from stormpetrel.jobs.exam.evaluation import MODEL, evaluate, refit_weekly
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.training import TrainingSettings, out_of_time

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stormpetrel.errors import NotEnoughJobsError
-from stormpetrel.jobs.baselines import BASELINES, last_outcome, user_rate, xgboost_untuned
+from stormpetrel.jobs.exam.baselines import BASELINES, last_outcome, user_rate, xgboost_untuned
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History
+from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from tests.jobs.logs import made_jobs, make_log, one_thread
 
