@@ -87,7 +87,7 @@ class PageBudget:
 
     def sent(self, at: datetime) -> None:
         """Count a page."""
-        self._sent = [one for one in self._sent if at - one < 2 * _WEEK]
+        self._sent = [sent_at for sent_at in self._sent if at - sent_at < 2 * _WEEK]
         self._sent.append(at)
 
     def _remember(self, opening: tuple[int, int], finding: Finding, at: datetime, *, by_rule: bool) -> None:
@@ -104,12 +104,12 @@ class PageBudget:
         self._past = {opening: parts for opening, parts in self._past.items() if _raised_at(parts) >= day - HISTORY}
         weeks = (day - first) / _WEEK
         past = [parts for parts in self._past.values() if _raised_at(parts) < day]
-        by_rule = [any(one.by_rule for one in parts.values()) for parts in past]
+        by_rule = [any(incident.by_rule for incident in parts.values()) for parts in past]
         streams: dict[Stream, list[PastIncident]] = {}
         for parts, is_rule in zip(past, by_rule, strict=True):
-            for stream, one in parts.items():
+            for stream, incident in parts.items():
                 if not is_rule:
-                    streams.setdefault(stream, []).append(one)
+                    streams.setdefault(stream, []).append(incident)
         rates = {stream: _rate(several, day, weeks) for stream, several in streams.items()}
         # Pages a week that there is room for. Streams that have not spoken yet are sent when they do: they come about as often as
         # those that have spoken once (Good and Turing).
@@ -120,7 +120,7 @@ class PageBudget:
         for place, stream in enumerate(rare_first):
             allowed = min(rates[stream], left / (len(rare_first) - place))
             left -= allowed
-            ranked = sorted((one.score for one in streams[stream]), reverse=True)
+            ranked = sorted((incident.score for incident in streams[stream]), reverse=True)
             # The next incident exceeds the r-th largest of n with probability r / (n + 1), whatever their distribution.
             rank = max(1, round(allowed / rates[stream] * (len(ranked) + 1)))
             is_all = allowed >= rates[stream] or rank > len(ranked)
@@ -129,7 +129,7 @@ class PageBudget:
 
 
 def _raised_at(parts: Mapping[Stream, PastIncident]) -> datetime:
-    return min(one.raised_at for one in parts.values())
+    return min(incident.raised_at for incident in parts.values())
 
 
 def _rate(past: Sequence[PastIncident], day: datetime, weeks: float) -> float:
@@ -137,5 +137,5 @@ def _rate(past: Sequence[PastIncident], day: datetime, weeks: float) -> float:
 
     One that has spoken for a part of the history only, such as a model that was trained meanwhile, counts from its first word on.
     """
-    heard = max(_WEEK, day - min(one.raised_at for one in past)) / _WEEK
+    heard = max(_WEEK, day - min(incident.raised_at for incident in past)) / _WEEK
     return max(len(past) / weeks, (len(past) - 1) / heard)

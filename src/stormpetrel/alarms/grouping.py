@@ -78,19 +78,26 @@ class IncidentBook:
     def _home(self, finding: Finding) -> Incident | None:
         """The incident that a finding belongs to: the oldest that is about the same subject, or has its cause."""
         if finding.continues:
-            before = [one for one in self._recent() if any(_is_same(old, finding) for old in one.findings)]
+            before = [incident for incident in self._recent() if any(_is_same(old, finding) for old in incident.findings)]
             if before:
-                return max(before, key=lambda one: max(old.until for old in one.findings if _is_same(old, finding)))
-        near = [one for one in self._recent() if one.cluster == finding.cluster]
+                return max(before, key=lambda incident: max(old.until for old in incident.findings if _is_same(old, finding)))
+        near = [incident for incident in self._recent() if incident.cluster == finding.cluster]
         there = next(
-            (one for one in near if one.resolved_at is None and any(_points_at(finding, old) for old in one.findings)), None
+            (
+                incident
+                for incident in near
+                if incident.resolved_at is None and any(_points_at(finding, old) for old in incident.findings)
+            ),
+            None,
         )
         if there is not None:  # rather than what else is unusual on the cluster
             return there
-        about = [one for one in near if _is_about(one, finding)]
+        about = [incident for incident in near if _is_about(incident, finding)]
         if about:  # an open one rather than one that would come back, and rather where the same was seen
-            return min(about, key=lambda one: (one.resolved_at is not None, finding.kind not in one.kinds, one.id))
-        return next((one for one in near if one.resolved_at is None and self._same_cause(one, finding)), None)
+            return min(
+                about, key=lambda incident: (incident.resolved_at is not None, finding.kind not in incident.kinds, incident.id)
+            )
+        return next((incident for incident in near if incident.resolved_at is None and self._same_cause(incident, finding)), None)
 
     def _recent(self) -> Iterator[Incident]:
         """The incidents that are open, or can come back, the oldest first; one that was dismissed is over for good."""

@@ -67,8 +67,8 @@ class JobRules:
     def __init__(self, start: datetime, counted: Iterable[CountedJobs] = ()) -> None:
         self._seen_to = start
         self._counted: dict[tuple[FindingKind, SubjectKind], dict[tuple[str, str, str], datetime]] = {}
-        for one in counted:
-            self._counted.setdefault((one.kind, one.about), {})[one.cluster, one.name, one.part] = one.until
+        for entry in counted:
+            self._counted.setdefault((entry.kind, entry.about), {})[entry.cluster, entry.name, entry.part] = entry.until
 
     @property
     def seen_to(self) -> datetime:

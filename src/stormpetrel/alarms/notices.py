@@ -208,7 +208,7 @@ def due_messages(
     """
     begun = routes_since or {}
     messages = []
-    for incident in sorted(incidents, key=lambda one: one.id):
+    for incident in sorted(incidents, key=lambda incident: incident.id):
         for route in routes:
             if concerns(incident, route):
                 messages += _messages(incident, route, silences, now, known, begun.get(route.name))

@@ -34,9 +34,9 @@ class Likeness:
 
 def nearest(incident: Incident, past: Iterable[Incident], *, most: int = MOST) -> list[Likeness]:
     """Return the nearest of the incidents before this one, the nearest first; of equally near ones the newest first."""
-    earlier = (one for one in past if one.id < incident.id and one.cluster == incident.cluster)
-    alike = [likeness for one in earlier if (likeness := _likeness(incident, one)).kinds or likeness.subjects]
-    return sorted(alike, key=lambda one: (one.distance, -one.incident.id))[:most]
+    earlier = (other for other in past if other.id < incident.id and other.cluster == incident.cluster)
+    alike = [likeness for other in earlier if (likeness := _likeness(incident, other)).kinds or likeness.subjects]
+    return sorted(alike, key=lambda similar: (similar.distance, -similar.incident.id))[:most]
 
 
 def _likeness(incident: Incident, other: Incident) -> Likeness:

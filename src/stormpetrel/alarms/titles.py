@@ -68,7 +68,7 @@ def title(incident: Incident, zone: str, now: datetime | None = None) -> str:
     findings = _of_one_watcher([finding for finding in incident.findings if finding.kind == kind])
     if kind == FindingKind.COUNTS_ODD:  # each has figures of its own span: they do not add up
         newest = max(finding.until for finding in findings)
-        findings = [max((one for one in findings if newest - one.until <= _A_DAY), key=lambda finding: finding.score)]
+        findings = [max((finding for finding in findings if newest - finding.until <= _A_DAY), key=lambda finding: finding.score)]
     since = format_since(min(finding.since for finding in findings), zone, now)
     end = "cause unclear" if incident.blame == Blame.UNCLEAR else f"suspected: {incident.blame}"
     return f"{_words(kind, findings, since)}; {end}"

@@ -167,7 +167,7 @@ def _fired(rows: pl.DataFrame, usual: float) -> Iterator[dict[str, Any]]:
         run = _run(last)
         if len(run) < FEWEST_MOMENTS:
             continue
-        flagged, count = sum(one["flagged"] for one in run), sum(one["windows"] for one in run)
+        flagged, count = sum(moment["flagged"] for moment in run), sum(moment["windows"] for moment in run)
         score = _gain(flagged / _THREADS_AS_ONE, count / _THREADS_AS_ONE, usual)
         if score >= THRESHOLD:
             yield {**row, "since": run[0]["since"], "gain": score}
@@ -176,10 +176,10 @@ def _fired(rows: pl.DataFrame, usual: float) -> Iterator[dict[str, Any]]:
 def _run(moments: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The last moments in a row that have flags."""
     run: list[dict[str, Any]] = []
-    for one in reversed(moments):
-        if not one["flagged"]:
+    for moment in reversed(moments):
+        if not moment["flagged"]:
             break
-        run.insert(0, one)
+        run.insert(0, moment)
     return run
 
 

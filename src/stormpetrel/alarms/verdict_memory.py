@@ -34,23 +34,23 @@ class VerdictMemory:
     """What people have said of past incidents of a site; frozen: new verdicts make a new one."""
 
     def __init__(self, judged: Iterable[JudgedIncident] = ()) -> None:
-        self._judged = {one.incident.id: one for one in judged}
+        self._judged = {judgement.incident.id: judgement for judgement in judged}
         self._streams: dict[tuple[str, Stream, str], list[tuple[JudgedIncident, Finding]]] = {}
-        for one in self._judged.values():
-            for finding in _significant(one.incident):
-                self._streams.setdefault(_stream(finding), []).append((one, finding))
+        for judgement in self._judged.values():
+            for finding in _significant(judgement.incident):
+                self._streams.setdefault(_stream(finding), []).append((judgement, finding))
 
     def __bool__(self) -> bool:
         return bool(self._judged)
 
     def without(self, number: int) -> VerdictMemory:
         """Return what would be remembered if one incident had not been judged."""
-        return VerdictMemory(one for one in self._judged.values() if one.incident.id != number)
+        return VerdictMemory(judgement for judgement in self._judged.values() if judgement.incident.id != number)
 
     def is_dismissed(self, number: int) -> bool:
         """Whether people have said that an incident is none."""
-        one = self._judged.get(number)
-        return one is not None and one.verdict == Verdict.DISMISSED
+        judgement = self._judged.get(number)
+        return judgement is not None and judgement.verdict == Verdict.DISMISSED
 
     def like(self, findings: Iterable[Finding], at: datetime) -> int | None:
         """Return the newest dismissed incident that all findings of an incident are like; None where one of them is not."""
@@ -103,8 +103,8 @@ def _significant(incident: Incident) -> list[Finding]:
 
     A batch that fell to a sick node is no verdict on batches.
     """
-    leading = [one for one in incident.findings if one.kind == min(incident.kinds, key=LEADING.index)]
-    return [one for one in leading if one.subject.kind == leading[0].subject.kind]
+    leading = [finding for finding in incident.findings if finding.kind == min(incident.kinds, key=LEADING.index)]
+    return [finding for finding in leading if finding.subject.kind == leading[0].subject.kind]
 
 
 def is_larger(finding: Finding, old: Finding) -> bool:

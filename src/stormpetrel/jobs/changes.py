@@ -67,7 +67,7 @@ class Changes:
 
     def names(self, by: str) -> frozenset[str]:
         """Return the new applications, users or accounts."""
-        return frozenset(one.name for one in self.newcomers if one.by == by)
+        return frozenset(newcomer.name for newcomer in self.newcomers if newcomer.by == by)
 
 
 def named_work(jobs: pl.DataFrame, failure_states: tuple[str, ...]) -> pl.DataFrame:
@@ -93,8 +93,8 @@ def work_changes(work: pl.DataFrame, now: datetime) -> Changes:
     over = (pl.col("end_time") <= now).fill_null(False)
     known = known.with_columns(core_s=pl.when(over).then("core_s").otherwise(0.0), failed=pl.col("failed") & over)
     newest = max(since, first + SHORTEST_PAST)
-    newcomers = [one for by in GROUPS for one in _newcomers(known, by, newest, now)]
-    newcomers.sort(key=lambda one: (-one.jobs, GROUPS.index(one.by), one.name))
+    newcomers = [newcomer for by in GROUPS for newcomer in _newcomers(known, by, newest, now)]
+    newcomers.sort(key=lambda newcomer: (-newcomer.jobs, GROUPS.index(newcomer.by), newcomer.name))
     return Changes(since, now, tuple(newcomers), _load(known, now - SPAN, first))
 
 

@@ -75,10 +75,10 @@ def _key(finding: Finding) -> tuple[Any, ...]:
 
 def newcomer_text(changes: Changes, by: str, name: str) -> str:
     """Return since when something is new, and how much it makes of the load, in a sentence."""
-    one = next(new for new in changes.newcomers if (new.by, new.name) == (by, name))
-    users = f" of {one.users} users" if by != "user" and one.users > 1 else ""
-    share = f"{one.jobs:,} jobs{users}, {_percent(one.share_of_jobs)} of all and {_percent(one.share_of_load)} of the load"
-    return f"The {by} {name} is new since {one.since:%Y-%m-%d}: {share}."
+    newcomer = next(new for new in changes.newcomers if (new.by, new.name) == (by, name))
+    users = f" of {newcomer.users} users" if by != "user" and newcomer.users > 1 else ""
+    shares = f"{_percent(newcomer.share_of_jobs)} of all and {_percent(newcomer.share_of_load)} of the load"
+    return f"The {by} {name} is new since {newcomer.since:%Y-%m-%d}: {newcomer.jobs:,} jobs{users}, {shares}."
 
 
 def _percent(share: float) -> str:
@@ -87,7 +87,7 @@ def _percent(share: float) -> str:
 
 def change_texts(changes: Changes, *, most: int = 12) -> list[str]:
     """Return what has changed, a sentence each: those with most jobs first, then the load if it has surely changed."""
-    texts = [newcomer_text(changes, one.by, one.name) for one in changes.newcomers[:most]]
+    texts = [newcomer_text(changes, newcomer.by, newcomer.name) for newcomer in changes.newcomers[:most]]
     load = changes.load
     return [*texts, *([load_text(changes)] if load is not None and (load.grows or load.high < 1 / _SURELY) else [])]
 
@@ -127,7 +127,7 @@ def _of_counts(finding: Finding, changes: Changes, work: pl.DataFrame) -> str:
         return ""
     places = finding.subjects[1:]
     if places and finding.figure("share") >= _MOST_OF:  # where they come from is known
-        new = [one.name for one in places if one.kind == SubjectKind.GROUP and one.name in changes.names("account")]
+        new = [place.name for place in places if place.kind == SubjectKind.GROUP and place.name in changes.names("account")]
         return newcomer_text(changes, "account", new[0]) if new else ""
     column = _OF_WORK[EventKind(finding.label)]
     inside = work.filter(pl.col(column).is_between(finding.since, finding.until, closed="left"))
@@ -148,7 +148,7 @@ def _of_newcomers(jobs: pl.DataFrame, fewest: float, changes: Changes, *, of_los
         counts = (
             jobs.filter(pl.col(by).is_in(list(changes.names(by)))).group_by(by).len().sort("len", by, descending=[True, False])
         )
-        share = sum(one.share_of_jobs for one in changes.newcomers if one.by == by)
+        share = sum(newcomer.share_of_jobs for newcomer in changes.newcomers if newcomer.by == by)
         needed = max(1.0, fewest, of_lost * min(_NEARLY_ALL, _OF_ALL * share))
         if counts.height and counts["len"].sum() >= needed:
             return newcomer_text(changes, by, str(counts[by][0]))

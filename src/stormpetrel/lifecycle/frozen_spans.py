@@ -95,13 +95,13 @@ def halting_incident(site: Site) -> int | None:
     """Return the confirmed incident that is still open and halts all training; None where `alarms.halt_training` is off."""
     if not site.settings.alarms.halt_training:
         return None
-    confirmed = (one.incident for one in site.incidents.judged() if one.verdict == Verdict.CONFIRMED)
+    confirmed = (judgement.incident for judgement in site.incidents.judged() if judgement.verdict == Verdict.CONFIRMED)
     return next((incident.id for incident in confirmed if incident.resolved_at is None), None)
 
 
 def _spans(site: Site, verdict: Verdict) -> list[JudgedSpan]:
-    judged = (one for one in site.incidents.judged() if one.verdict == verdict)
-    return [_span(one, finding) for one in judged for finding in one.incident.findings]
+    judged = (judgement for judgement in site.incidents.judged() if judgement.verdict == verdict)
+    return [_span(judgement, finding) for judgement in judged for finding in judgement.incident.findings]
 
 
 def _span(judged: JudgedIncident, finding: Finding) -> JudgedSpan:

@@ -96,9 +96,9 @@ class BackgroundReading:
         """
         problem: StormpetrelError | None = None
         away = False
-        for one in wanted:
+        for query in wanted:
             try:
-                yield from self._read(one, ask, cursor, now, server)
+                yield from self._read(query, ask, cursor, now, server)
                 away = False
             except (SettingsError, SourceFormatError) as error:
                 problem = problem or error
@@ -120,9 +120,9 @@ class BackgroundReading:
         return [f"{name}: {f'{count:,} series were added up.' if count else missing}" for name, count in unusual.items()]
 
     def _read(
-        self, one: NamedExpression, ask: Ask, cursor: CursorOf, now: datetime, server: ResumableServer
+        self, query: NamedExpression, ask: Ask, cursor: CursorOf, now: datetime, server: ResumableServer
     ) -> Iterator[BackgroundSpan]:
-        name = self._cursor_name(one)
+        name = self._cursor_name(query)
         left_at = cursor(name)
         end = bucket_floor(now - timedelta(minutes=self.events.settle_minutes), self.bucket_s)
         if left_at is not None and left_at >= _micros(end):
@@ -132,7 +132,7 @@ class BackgroundReading:
             server.resume = start
             until = min(bucket_floor(start + self.chunk, max(self.bucket_s, 86_400)), end)
             until = until if until > start else min(start + max(self.chunk, timedelta(seconds=self.bucket_s)), end)
-            values = self._frame(one.name, ask(one, start, until), start, until)
+            values = self._frame(query.name, ask(query, start, until), start, until)
             position = max(left_at or 0, _micros(until))
             yield BackgroundSpan(start, until, values, Cursor(name, position))
             start = until
@@ -144,9 +144,9 @@ class BackgroundReading:
         again = _EPOCH + timedelta(microseconds=left_at) - timedelta(hours=self.events.overlap_hours)
         return bucket_floor(again, self.bucket_s)
 
-    def _cursor_name(self, one: NamedExpression) -> str:
-        digest = hashlib.sha256(one.expression.encode()).hexdigest()[:8]
-        return f"{self.source}:{one.name}:{digest}:{self.bucket_s}"
+    def _cursor_name(self, query: NamedExpression) -> str:
+        digest = hashlib.sha256(query.expression.encode()).hexdigest()[:8]
+        return f"{self.source}:{query.name}:{digest}:{self.bucket_s}"
 
     def _frame(self, name: str, series: Sequence[Samples], start: datetime, end: datetime) -> pl.DataFrame:
         """Means per bucket of each series, added up over the series that have a sample in it."""

@@ -56,13 +56,13 @@ class GraphiteBackground:
             finally:
                 self.notes += self._notes()
 
-    def _series(self, server: JsonServer, one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
-        series = self._request(server, one, start, end)
+    def _series(self, server: JsonServer, query: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
+        series = self._request(server, query, start, end)
         if any(0 < time_s.size < (end - start).total_seconds() / self._reading.bucket_s for time_s, _ in series):
             # Points that are further apart than buckets: ask for some before as well, to see how far, and which one begins there.
-            series = self._request(server, one, start - _COARSEST, end)
-        self._reading.count(one.name, len(series))
-        return [self._as_long_as_buckets(one.name, *samples) for samples in series]
+            series = self._request(server, query, start - _COARSEST, end)
+        self._reading.count(query.name, len(series))
+        return [self._as_long_as_buckets(query.name, *samples) for samples in series]
 
     def _request(self, server: JsonServer, target: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
         # Graphite leaves `from` out and takes `until` in.

@@ -122,7 +122,7 @@ class ActionStore:
         return {(arming.policy, arming.digest): arming for arming in armings}
 
     def _keep_armings(self, armings: dict[tuple[str, str], Arming]) -> None:
-        bodies = [{**asdict(one), "listed": _text(one.listed), "armed": _text(one.armed)} for one in armings.values()]
+        bodies = [{**asdict(arming), "listed": _text(arming.listed), "armed": _text(arming.armed)} for arming in armings.values()]
         self._state.set_fact(_ARMINGS, json.dumps(bodies))
 
     # Acts
@@ -319,8 +319,10 @@ def _row(act: Act) -> dict[str, Any]:
 def _act(row: Any) -> Act:
     body = json.loads(row.body)
     steps = tuple(
-        Step(tuple(one["words"]), one["repeatable"], _moment(one["begun"]), _moment(one["ended"]), one["code"], one["answer"])
-        for one in body.pop("steps")
+        Step(
+            tuple(step["words"]), step["repeatable"], _moment(step["begun"]), _moment(step["ended"]), step["code"], step["answer"]
+        )
+        for step in body.pop("steps")
     )
     decided = _moment(row.decided)
     assert decided is not None

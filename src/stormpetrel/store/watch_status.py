@@ -87,7 +87,8 @@ class WatchReport:
         """Why the watch does not do its work, in a sentence; empty where it does."""
         if self.status is None:
             return ""
-        troubles = [one for one in self.troubles(now, of=leading(self.sources)) if one.kind != "behind"]  # it does its work
+        leading_troubles = self.troubles(now, of=leading(self.sources))
+        troubles = [trouble for trouble in leading_troubles if trouble.kind != "behind"]  # who is behind does its work
         if troubles:
             return troubles[0].what
         turned_s = self.status.seconds_silent(now)

@@ -165,7 +165,7 @@ def diagnose(
         for (job_id, node, _), those in owners.items()
         if near[those].any()
     ]
-    suspects.sort(key=lambda one: (-one.near, one.nearest, one.node, one.job_id))
+    suspects.sort(key=lambda suspect: (-suspect.near, suspect.nearest, suspect.node, suspect.job_id))
     examined = [row for row in rows if types[row] == NP] or rows
     return Diagnosis(
         windows=len(rows),

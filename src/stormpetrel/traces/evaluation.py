@@ -167,13 +167,13 @@ class _Judged:
 
     def together(self, runs: Sequence[_OneModel]) -> ModelFigures:
         """The figures of an ensemble."""
-        scores = np.stack([one.scores for one in runs])  # (models, windows)
+        scores = np.stack([run.scores for run in runs])  # (models, windows)
         return ModelFigures(
             models=len(runs),
             re_normal=MeanStd.of(scores[:, self.normal].mean(axis=1)),
             re_anomalous=MeanStd.of(scores[:, self.anomalous].mean(axis=1)) if self.anomalous.any() else None,
-            silhouette=_spread([one.silhouette for one in runs]),
-            roc_auc=_spread([self.area(one.scores) for one in runs]),
+            silhouette=_spread([run.silhouette for run in runs]),
+            roc_auc=_spread([self.area(run.scores) for run in runs]),
             by_job_type=self.by_job_type(scores),
             per_run=self.per_run(scores),
         )

@@ -64,7 +64,7 @@ class Regions:
 
     def names_of(self, embeddings: Embeddings) -> Inside:
         """The region that each window lies in; of several, the one that it lies deepest in, in units of the radius."""
-        name = np.full(len(embeddings), "", dtype=np.str_ if not self.all else f"U{max(len(one.name) for one in self.all)}")
+        name = np.full(len(embeddings), "", dtype=np.str_ if not self.all else f"U{max(len(region.name) for region in self.all)}")
         best, distance = np.full(len(embeddings), np.inf), np.full(len(embeddings), np.nan)
         for region in self.all:
             apart = region.distance(embeddings)
@@ -97,7 +97,7 @@ def _reach(examples: Embeddings, moments: Sequence[object]) -> Distances | None:
     numbers = {moment: number for number, moment in enumerate(dict.fromkeys(moments))}
     if len(numbers) < 2:
         return None
-    moment = np.array([numbers[one] for one in moments])
+    moment = np.array([numbers[each] for each in moments])
     reach = np.empty(len(examples))
     for number in range(len(numbers)):
         mine = moment == number

@@ -143,6 +143,22 @@ class _Node:
     above_since: Numbers
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """What has come of a node and was not scored yet: its steps from `first` up to `end`."""
+
+    node: _Node
+    steps: NodeSteps
+    jobs: npt.NDArray[np.object_]  # on each thread after each step: (steps, cpus)
+    first: int
+    end: int
+
+    @classmethod
+    def of(cls, node: _Node, steps: NodeSteps) -> _Arrival:
+        """The steps that a node has not seen."""
+        return cls(node, steps, _names(steps), max(node.next, steps.first), steps.first + len(steps.rates))
+
+
 class SlidingSpans:
     """The sliding score of the threads of many nodes, summed up in spans of some steps by node and job.
 
@@ -169,18 +185,12 @@ class SlidingSpans:
 
     def push(self, new: Iterable[NodeSteps]) -> None:
         """Take the steps that came of some nodes, each node once."""
-        coming = []
-        for steps in new:
-            node = self._place(steps)
-            skip = max(0, node.next - steps.first)
-            if skip < len(steps.rates):
-                coming.append((steps.node, node, steps.first, steps, _names(steps)))
-        if not coming:
+        arrivals = [_Arrival.of(self._place(steps), steps) for steps in new]
+        arrivals = [arrival for arrival in arrivals if arrival.first < arrival.end]
+        if not arrivals:
             return
-        first = min(max(node.next, begin) for _, node, begin, _, _ in coming)
-        last = max(begin + len(steps.rates) for _, _, begin, steps, _ in coming)
-        for number in range(first, last):
-            of_step = [one for one in coming if max(one[1].next, one[2]) <= number < one[2] + len(one[3].rates)]
+        for number in range(min(arrival.first for arrival in arrivals), max(arrival.end for arrival in arrivals)):
+            of_step = [arrival for arrival in arrivals if arrival.first <= number < arrival.end]
             if of_step:
                 self._step(number, of_step)
 
@@ -199,19 +209,19 @@ class SlidingSpans:
         spans = sorted(span for span in self._rows if span < limit)
         return pl.concat([pl.DataFrame(schema=SPAN_SCHEMA), *(self._frame(span, self._rows.pop(span)) for span in spans)])
 
-    def _step(self, number: int, of_step: Sequence[tuple[str, _Node, int, NodeSteps, Any]]) -> None:
+    def _step(self, number: int, arrivals: Sequence[_Arrival]) -> None:
         """One step of the nodes that have come to it."""
-        for name, node, begin, _, names in of_step:
-            self._close(name, node, number // self._span)
-            job = names[number - begin]
+        for arrival in arrivals:
+            node, job = arrival.node, arrival.jobs[number - arrival.steps.first]
+            self._close(arrival.steps.node, node, number // self._span)
             changed = (job != node.job) | (node.next != number)
             node.job_since = np.where(changed, number, node.job_since)
             node.job, node.next = job, number + 1
-        rows = np.concatenate([node.rows for _, node, _, _, _ in of_step])
-        rates = np.concatenate([steps.rates[number - begin] for _, _, begin, steps, _ in of_step])
+        rows = np.concatenate([arrival.node.rows for arrival in arrivals])
+        rates = np.concatenate([arrival.steps.rates[number - arrival.steps.first] for arrival in arrivals])
         scores = self._scores.push(rates, step=number, rows=rows)
         place = 0
-        for _, node, _, _, _ in of_step:
+        for node in (arrival.node for arrival in arrivals):
             of_node = scores[place : place + len(node.cpus)]
             place += len(node.cpus)
             steady = np.isfinite(of_node) & (number - node.job_since + 1 >= self._window)

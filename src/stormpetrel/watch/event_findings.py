@@ -219,7 +219,7 @@ class GridStep:
     def words(self) -> list[str]:
         """What the newest bucket says, if it is an alarm."""
         newest = self.newest
-        return [one.words for one in findings_of_json(newest["why"])] if newest and newest["alarm"] else []
+        return [reason.words for reason in findings_of_json(newest["why"])] if newest and newest["alarm"] else []
 
 
 class GridWatch:

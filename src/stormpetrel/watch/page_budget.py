@@ -115,18 +115,21 @@ def site_history(site: Site, now: datetime, *, before: BudgetHistory | None = No
     if before is None or before.since == began:
         since, replayed = _replayed(site, began)
     else:
-        since, replayed = before.since, [one for one in before.past if one.id < 0 and one.raised_at >= now - HISTORY]
+        since, replayed = (
+            before.since,
+            [incident for incident in before.past if incident.id < 0 and incident.raised_at >= now - HISTORY],
+        )
     live = site.incidents.list(resolved_after=now - HISTORY)
     acts = site.incidents.acts(incident.id for incident in live)
-    calm = [one for one in live if with_acts(one, acts[one.id]).verdict != Verdict.CONFIRMED]
-    return BudgetHistory(now.astimezone(UTC).date(), since, tuple(_without_jobs(one) for one in [*replayed, *calm]))
+    calm = [incident for incident in live if with_acts(incident, acts[incident.id]).verdict != Verdict.CONFIRMED]
+    return BudgetHistory(now.astimezone(UTC).date(), since, tuple(_without_jobs(incident) for incident in [*replayed, *calm]))
 
 
 def _day_budget(per_week: float, history: BudgetHistory, live: Sequence[Incident]) -> PageBudget:
     """The budget of a day, with the pages that were sent since it began."""
     budget = DayBudget(per_week, history.since, history.past)
-    counted = {one.id: one.paged_at for one in history.past}
-    for paged_at in sorted(at for one in live for at in one.paged_at if at not in counted.get(one.id, ())):
+    counted = {incident.id: incident.paged_at for incident in history.past}
+    for paged_at in sorted(at for incident in live for at in incident.paged_at if at not in counted.get(incident.id, ())):
         budget.sent(paged_at)
     return budget
 
@@ -138,11 +141,11 @@ def _replayed(site: Site, began: datetime) -> tuple[datetime, list[Incident]]:
     if began - start < SHORTEST:  # too short to learn anything from
         return began, []
     past = replay(site, since=start, until=began, count_jobs=False)
-    return start, [replace(one, id=-one.id, paged_at=()) for one in past.incidents]
+    return start, [replace(incident, id=-incident.id, paged_at=()) for incident in past.incidents]
 
 
 def _without_jobs(incident: Incident) -> Incident:
-    return replace(incident, findings=tuple(replace(one, jobs=(), users=()) for one in incident.findings))
+    return replace(incident, findings=tuple(replace(finding, jobs=(), users=()) for finding in incident.findings))
 
 
 def _began(site: Site, now: datetime) -> datetime:

@@ -140,7 +140,7 @@ class WatchRunner:
                 )
             )  # fmt: skip
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
-        steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
+        steppings = (SteppingWatcher(watcher, site, keeper, log, poll_s=options.poll_s) for watcher in others)
         acting = Acting(site, log, every_s=options.poll_s, silences=keeper.silences)
         all_others: list[Stepping] = [IncidentRecorder(site), *steppings, self._delivering, acting, *more_threads]
         self.others = WatcherThreads(all_others, log, after=self.monitor.check)

@@ -38,7 +38,7 @@ class Health:
     @property
     def not_ready(self) -> str:
         """Why the watch does not do its work; empty while it does. Asks the sources now: a look may hang."""
-        current = [one for one in troubles(leading(self._book.sources()), datetime.now(UTC)) if one.kind != "behind"]
+        current = [trouble for trouble in troubles(leading(self._book.sources()), datetime.now(UTC)) if trouble.kind != "behind"]
         return current[0].what if current else self._hindrance
 
     @property

@@ -189,7 +189,7 @@ class TraceSampling:
 
     def _forget(self, number: int) -> None:
         for known in (self._plans, self._after):
-            for old in [one for one in known if one < number - _REMEMBERED]:
+            for old in [earlier for earlier in known if earlier < number - _REMEMBERED]:
                 del known[old]
 
     def _of_incidents(self) -> list[str]:

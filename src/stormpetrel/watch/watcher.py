@@ -131,15 +131,15 @@ class WatcherThreads:
 
     def start(self, *, steps: int | None = None) -> None:
         """Begin; with `steps` each makes so many and ends."""
-        for one in self._stepping:
-            thread = threading.Thread(target=self._run, args=(one, steps), name=one.name, daemon=True)
+        for stepping in self._stepping:
+            thread = threading.Thread(target=self._run, args=(stepping, steps), name=stepping.name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def step_once(self) -> None:
         """Let each make one step, one after the other, here: for whoever holds the clock."""
-        for one in self._stepping:
-            one.step()
+        for stepping in self._stepping:
+            stepping.step()
 
     def _run(self, stepping: Stepping, steps: int | None) -> None:
         done = 0

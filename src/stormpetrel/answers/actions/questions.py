@@ -169,7 +169,7 @@ def _planned(site: Site, act: Act) -> PlannedCase:
         plan = plan_of(site, act)
     except (SourceError, UsageError) as error:
         return PlannedCase(subject=subject, commands=[], refusal=error.what)
-    return PlannedCase(subject=subject, commands=[list(one.words) for one in plan.commands], refusal=plan.refusal)
+    return PlannedCase(subject=subject, commands=[list(command.words) for command in plan.commands], refusal=plan.refusal)
 
 
 def _undo(site: Site, act: Act) -> str:

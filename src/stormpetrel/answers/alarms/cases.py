@@ -79,7 +79,7 @@ def ask_cases(site: Site, viewer: Viewer, question: CaseQuestion | None = None) 
     viewer.require_admin()
     wanted, answered = question or CaseQuestion(), site.case_answers.standing()
     groups = [_incidents(site), _jobs(site), _node_hours(site), _buckets(site)]
-    open_groups = [[one for one in group if one.case not in answered] for group in groups]
+    open_groups = [[case for case in group if case.case not in answered] for group in groups]
     return CaseList(
         cases=_chosen([_weighed(group) for group in open_groups if group], wanted.limit),
         candidates=sum(map(len, open_groups)),
@@ -178,19 +178,19 @@ def _weighed(cases: Sequence[_Case]) -> list[CaseLine]:
 
     Of those that are the same work one is enough: the second answer would teach little.
     """
-    chance = np.array([one.chance for one in cases])
-    places = np.array([one.place for one in cases], dtype=np.float32)
+    chance = np.array([case.chance for case in cases])
+    places = np.array([case.place for case in cases], dtype=np.float32)
     density = region_density(places, _SEED) if len(cases) > 1 else np.ones(1)
     worth = informativeness(chance, density)
     lines = [
         CaseLine(
-            case=one.case, family=one.family, kind=one.kind, about=one.about, at=one.at, score=one.score, threshold=one.threshold,
-            raised=one.raised, chance=one.chance, uncertainty=1 - abs(2 * one.chance - 1), density=float(density[number]),
-            worth=float(worth[number]), words=one.words, link=one.link,
+            case=case.case, family=case.family, kind=case.kind, about=case.about, at=case.at, score=case.score,
+            threshold=case.threshold, raised=case.raised, chance=case.chance, uncertainty=1 - abs(2 * case.chance - 1),
+            density=float(density[number]), worth=float(worth[number]), words=case.words, link=case.link,
         )
-        for number, one in enumerate(cases)
+        for number, case in enumerate(cases)
     ]  # fmt: skip
-    work = {one.case: one.work or one.case for one in cases}
+    work = {case.case: case.work or case.case for case in cases}
     best: dict[str, CaseLine] = {}
     for line in sorted(lines, key=_by_worth):
         best.setdefault(work[line.case], line)
@@ -200,9 +200,9 @@ def _weighed(cases: Sequence[_Case]) -> list[CaseLine]:
 def _incidents(site: Site) -> list[_Case]:
     """Incidents of the last weeks that nobody has judged, on the list or not."""
     recent = site.incidents.list(resolved_after=site.now() - RECENT, limit=_MOST_INCIDENTS)
-    acts = site.incidents.acts(one.id for one in recent)
+    acts = site.incidents.acts(incident.id for incident in recent)
     memory, zone = VerdictMemory(site.incidents.judged()), site.settings.site.time_zone
-    return [_incident(one, memory, site.now(), zone) for one in recent if standing_verdict(acts[one.id]) is None]
+    return [_incident(incident, memory, site.now(), zone) for incident in recent if standing_verdict(acts[incident.id]) is None]
 
 
 def _incident(incident: Incident, memory: VerdictMemory, now: datetime, zone: str) -> _Case:
@@ -324,7 +324,7 @@ def _buckets(site: Site) -> list[_Case]:
         return []
     newest = rows.sort("said_at").group_by("bucket_start").last()
     near = newest.filter(pl.col("threshold") > 0, pl.col("score") >= _LOWEST * pl.col("threshold")).sort("bucket_start")
-    labelled = [(one.start, one.end or site.now()) for one in site.outages.list(since=since)]
+    labelled = [(outage.start, outage.end or site.now()) for outage in site.outages.list(since=since)]
     return [
         _bucket(row)
         for row in near.iter_rows(named=True)

@@ -101,7 +101,7 @@ def list_incidents(site: Site, viewer: Viewer, question: IncidentQuestion | None
         incidents=[_line(site, viewer, item, zone) for item in shown],
         pages_per_week=pages,
         weeks=span / _WEEK,
-        quiet=sum(one.is_quiet and visible(one, viewer) is not None for one in site.incidents.list(is_open=True)),
+        quiet=sum(incident.is_quiet and visible(incident, viewer) is not None for incident in site.incidents.list(is_open=True)),
         verdicts=verdict_effects(site, viewer),
     )
 
@@ -305,16 +305,16 @@ def verdict_effects(site: Site, viewer: Viewer) -> VerdictEffects:
     judged = site.incidents.judged() if viewer.is_admin else []
     if not judged:
         return VerdictEffects()
-    first = min(one.act.at for one in judged)
+    first = min(judgement.act.at for judgement in judged)
     quiet = [incident for incident in site.incidents.list(resolved_after=first) if incident.like is not None]
     memory, zone = VerdictMemory(judged), site.settings.site.time_zone
-    dismissed = [one for one in judged if one.verdict == Verdict.DISMISSED][-_MOST_WEIGHED:]
-    effects = [_effect(one, _due_to(one, quiet, memory), site.now(), zone) for one in dismissed]
+    dismissed = [judgement for judgement in judged if judgement.verdict == Verdict.DISMISSED][-_MOST_WEIGHED:]
+    effects = [_effect(judgement, _due_to(judgement, quiet, memory), site.now(), zone) for judgement in dismissed]
     telling = sorted((effect for effect in effects if effect.fewer_alarms), key=lambda effect: effect.at, reverse=True)
     return VerdictEffects(
         since=first,
-        confirmed=sum(one.verdict == Verdict.CONFIRMED for one in judged),
-        dismissed=sum(one.verdict == Verdict.DISMISSED for one in judged),
+        confirmed=sum(judgement.verdict == Verdict.CONFIRMED for judgement in judged),
+        dismissed=sum(judgement.verdict == Verdict.DISMISSED for judgement in judged),
         fewer_alarms=sum(incident.is_quiet for incident in quiet),
         fewer_pages=sum(incident.held_back == DISMISSED for incident in quiet),
         words=_total_text([incident for incident in quiet if incident.is_quiet], first, site.now(), zone),

@@ -229,7 +229,7 @@ def _headline(site: Site, board: ClusterBoard) -> tuple[ClusterState, str, str, 
     if board.alarm_now is not None:
         start = board.series.moment(board.alarm_now[0])
         return ClusterState.ALARM, f"Alarm {since_text(start, now, zone)}.", "", start
-    upkeep = next((one for one in board.outages if one.kind is OutageKind.MAINTENANCE and _is_on(one, now)), None)
+    upkeep = next((outage for outage in board.outages if outage.kind is OutageKind.MAINTENANCE and _is_on(outage, now)), None)
     if upkeep is not None:
         words = f"Maintenance {since_text(upkeep.start, now, zone)}: {upkeep.title}"
         return ClusterState.MAINTENANCE, words, "No alarm is raised meanwhile.", upkeep.start

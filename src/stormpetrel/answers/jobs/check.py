@@ -146,12 +146,12 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
     def comparable(row: pl.DataFrame) -> tuple[Kind, dict[str, float]]:
         return live.overview.comparable(row, now=now)
 
-    def answer(one: JobRequest) -> ScriptAnswer:
-        row = _row(live.site, one, user=user, folder=script.folder, now=now)
-        fit = fit_to_site(live.site, one, user=user)
-        return _answer(live.site, lambda: LiveJudge(live), comparable, one, row, now=now, fit=fit, outlook=outlook)
+    def answer(component: JobRequest) -> ScriptAnswer:
+        row = _row(live.site, component, user=user, folder=script.folder, now=now)
+        fit = fit_to_site(live.site, component, user=user)
+        return _answer(live.site, lambda: LiveJudge(live), comparable, component, row, now=now, fit=fit, outlook=outlook)
 
-    return whole_answer([answer(one) for one in (request, *request.components)])
+    return whole_answer([answer(component) for component in (request, *request.components)])
 
 
 def check_submission(live: LiveSite, viewer: Viewer, submitted: SubmitRequest) -> tuple[str, ScriptAnswer]:
@@ -201,12 +201,12 @@ def check_request(
     def comparable(row: pl.DataFrame) -> tuple[Kind, dict[str, float]]:
         return find_kind(row, past, now=now), longest_limits(past, now=now)
 
-    def answer(one: JobRequest) -> ScriptAnswer:
-        row = _row(site, one, user=user, folder=folder, now=now)
-        fit = fit_to_site(site, one, user=user)
-        return _answer(site, load, comparable, one, row, now=now, fit=fit, outlook=outlook)
+    def answer(component: JobRequest) -> ScriptAnswer:
+        row = _row(site, component, user=user, folder=folder, now=now)
+        fit = fit_to_site(site, component, user=user)
+        return _answer(site, load, comparable, component, row, now=now, fit=fit, outlook=outlook)
 
-    return whole_answer([answer(one) for one in (request, *request.components)])
+    return whole_answer([answer(component) for component in (request, *request.components)])
 
 
 def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> pl.DataFrame:

@@ -28,13 +28,13 @@ def whole_answer(answers: Sequence[ScriptAnswer]) -> ScriptAnswer:
     return answers[riskiest].model_copy(
         update={
             "request": _whole_request(answers),
-            "warnings": list(_numbered((number, text) for number, one in enumerate(answers) for text in one.warnings)),
-            "cluster": _whole_fit([one.cluster for one in answers]),
+            "warnings": list(_numbered((number, text) for number, answer in enumerate(answers) for text in answer.warnings)),
+            "cluster": _whole_fit([answer.cluster for answer in answers]),
             "advice": [_of_component(number, piece) for number in first_risky for piece in answers[number].advice][:_MOST_ADVICE],
             "needs": None,
-            "wait": _whole_wait([one.wait for one in answers]),
-            "notes": [about, *dict.fromkeys(note for one in answers for note in one.notes)],
-            "components": [_component(number, one) for number, one in enumerate(answers, 1)],
+            "wait": _whole_wait([answer.wait for answer in answers]),
+            "notes": [about, *dict.fromkeys(note for answer in answers for note in answer.notes)],
+            "components": [_component(number, answer) for number, answer in enumerate(answers, 1)],
         }
     )
 
@@ -58,7 +58,7 @@ def _whole_request(answers: Sequence[ScriptAnswer]) -> dict[str, int | float | s
     whole = dict(answers[0].request)
     for names, joined in ((_SUMS, sum), (_LONGEST, max)):
         for name in names:
-            values = [value for one in answers if isinstance(value := one.request.get(name), int | float)]
+            values = [value for answer in answers if isinstance(value := answer.request.get(name), int | float)]
             if len(values) == len(answers):
                 whole[name] = joined(values)
             else:

@@ -179,8 +179,8 @@ def _link(site: Site, query: Mapping[str, str]) -> str:
 
 def rows_of(site: Site, facts: Sequence[Mapping[str, str]], user: str, now: datetime) -> pl.DataFrame:
     """Return the job's row, or those of all tasks of an array, that calls of one topic are about; of its latest submission."""
-    first = next((one for one in facts if one.get("array")), facts[0])
-    array, raw = first.get("array"), [int(one["job"]) for one in facts if one.get("job")]
+    first = next((fact for fact in facts if fact.get("array")), facts[0])
+    array, raw = first.get("array"), [int(fact["job"]) for fact in facts if fact.get("job")]
     is_it = (pl.col("job_id") == int(array)) if array else pl.col("job_id").is_in(raw) | pl.col("job_id_raw").is_in(raw)
     rows = site.jobs.read_jobs(until=now).filter(is_it)
     if user:

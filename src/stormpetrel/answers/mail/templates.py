@@ -64,7 +64,7 @@ def _text(path: Path, name: str) -> str:
         return OURS[name]
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"The template {path} cannot be read: {error}.", hint="Set mail.templates in site.toml.") from None
-    known = ", ".join(f"${one}" for one in sorted(NAMES[name]))
+    known = ", ".join(f"${placeholder}" for placeholder in sorted(NAMES[name]))
     if not text.startswith(_BEGINS) or len(text) > _MOST_CHARACTERS:
         raise SettingsError(
             f"The template {path} does not begin with '{_BEGINS}…', or is too long.", hint="Its first line is the subject."

@@ -152,7 +152,8 @@ def odd_nodes(site: Site, viewer: Viewer, model: TraceModel) -> list[OddNode] | 
 
 def _odd_node(finding: NodeFinding) -> OddNode:
     similar = [
-        SimilarNodeWindow(node=one.node, window_start=_moment(one.start_s), likeness=one.likeness) for one in finding.similar
+        SimilarNodeWindow(node=window.node, window_start=_moment(window.start_s), likeness=window.likeness)
+        for window in finding.similar
     ]
     return OddNode(
         sentence=finding.sentence,

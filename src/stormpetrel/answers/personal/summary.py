@@ -158,7 +158,7 @@ def _change(site: Site, row: pl.DataFrame, past: pl.LazyFrame, application: str,
     cause = cause_of(site, job, past.filter(ended_near(job)).collect())
     following, proposed = advice_for(row, past, now=now, kind=find_kind(row, past, now=now))
     advice = fitting_advice(useful_advice(site, proposed)[0], cause)
-    pieces = (advice_answer(one, script_line(job, one)) for one in (following, *advice) if one is not None)
+    pieces = (advice_answer(piece, script_line(job, piece)) for piece in (following, *advice) if piece is not None)
     piece = next(filter(says_something, pieces), None)
     ref = JobRef.of(job)
     return PersonalChange(

@@ -426,7 +426,7 @@ class AdviceUsefulness:
         voices: dict[str, dict[str, list[bool]]] = {}
         for user, sentence, useful in opinions:
             voices.setdefault(sort_of(sentence), {}).setdefault(user, []).append(useful)
-        self._shares = {sort: _share([sum(one) / len(one) for one in of.values()]) for sort, of in voices.items()}
+        self._shares = {sort: _share([sum(votes) / len(votes) for votes in of.values()]) for sort, of in voices.items()}
 
     def share(self, sentence: str) -> float:
         """Return which share of people find advice of this sort useful, drawn towards PRIOR_SHARE."""

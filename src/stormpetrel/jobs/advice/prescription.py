@@ -157,9 +157,9 @@ def _short_test(job: pl.DataFrame, past: Prescribed) -> Advice | None:
     value = _on_ladder(TIME, _TEST_HEAD_ROOM * soon, 0.0)
     if value > _TEST_SHARE * limit:
         return None
-    one = "one task of it" if job["array_task"].item() is not None else "it once"
+    trial = "one task of it" if job["array_task"].item() is not None else "it once"
     when = "first" if started is None else "before the next try"
-    sentence = f"Run {one} with a limit of {format_duration(value)} {when}: most errors show by then."
+    sentence = f"Run {trial} with a limit of {format_duration(value)} {when}: most errors show by then."
     fact = (
         f"{errors.height} of {last_jobs_text(kind.name, judged.height)} ended in an error, "
         f"three in four of these within {format_duration(max(1.0, soon))}"

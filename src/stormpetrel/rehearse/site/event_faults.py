@@ -156,7 +156,7 @@ class _Window:
         """The rows of these hours with other counts as a whole: the change lies mostly at one value of one place."""
         frames = [self._frame(WHOLE, (WHOLE,), after[:, :, None])]
         for name, (values, calm) in self.places.items():
-            focus = np.array([float(name == seat.place and one == seat.value) for one in values])
+            focus = np.array([float(name == seat.place and value == seat.value) for value in values])
             frames.append(self._frame(name, values, _split(calm, (self.whole, after), focus, seat, rng)))
         return pl.concat(frames)
 
@@ -164,10 +164,10 @@ class _Window:
         hour, kind, value = np.nonzero(counts)
         return pl.DataFrame(
             {
-                "bucket_start": [self._first + int(one) * _HOUR for one in hour],
-                "kind": [self.kinds[one] for one in kind],
+                "bucket_start": [self._first + int(index) * _HOUR for index in hour],
+                "kind": [self.kinds[index] for index in kind],
                 "place": [place] * hour.size,
-                "value": [values[one] for one in value],
+                "value": [values[index] for index in value],
                 "count": counts[hour, kind, value],
             },
             schema={name: COUNT_SCHEMA[name] for name in (*_CELL, "count")},

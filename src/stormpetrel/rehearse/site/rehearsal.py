@@ -273,14 +273,14 @@ def _false_pages(site: Site, calm: Walk, since: datetime) -> float | None:
     """What was sent a week in the walk without faults, beside what somebody has labelled or confirmed."""
     if not calm.past.weeks:
         return None
-    outages = [one for one in site.outages.list() if one.kind is OutageKind.OUTAGE]
+    outages = [outage for outage in site.outages.list() if outage.kind is OutageKind.OUTAGE]
     confirmed = _confirmed(site, since)
     false = [
         moment
         for incident in calm.past.incidents
         for moment in incident.paged_at
-        if not any(one.start <= incident.until and (one.end is None or one.end >= incident.since) for one in outages)
-        and not any(_is_same(incident, one) for one in confirmed)
+        if not any(outage.start <= incident.until and (outage.end is None or outage.end >= incident.since) for outage in outages)
+        and not any(_is_same(incident, other) for other in confirmed)
     ]
     return len(false) / calm.past.weeks
 
@@ -289,9 +289,9 @@ def _confirmed(site: Site, since: datetime) -> Sequence[Incident]:
     incidents = site.incidents.list(resolved_after=since)
     acts = site.incidents.acts(incident.id for incident in incidents)
     judged = [with_acts(incident, acts[incident.id]) for incident in incidents]
-    return [one for one in judged if one.verdict is Verdict.CONFIRMED]
+    return [judgement for judgement in judged if judgement.verdict is Verdict.CONFIRMED]
 
 
 def _is_same(first: Incident, second: Incident) -> bool:
     together = first.since <= second.until and second.since <= first.until
-    return together and bool({one.name for one in first.subjects} & {one.name for one in second.subjects})
+    return together and bool({subject.name for subject in first.subjects} & {subject.name for subject in second.subjects})

@@ -231,7 +231,7 @@ class ElasticEvents:
         for day in days:
             quarantined = _sum(quarantined, day.quarantined)
         counts = pl.concat([day.counts for day in days])
-        return CountedSpan(start, end, counts, quarantined=quarantined, missing=[one for day in days for one in day.missing])
+        return CountedSpan(start, end, counts, quarantined=quarantined, missing=[span for day in days for span in day.missing])
 
     def _counted(self, reading: _Reading, start: datetime, end: datetime) -> CountedSpan:
         how, source = reading.how, self.source
@@ -327,8 +327,8 @@ def _moment(micros: int) -> datetime:
     return _EPOCH + micros * _MICROSECOND
 
 
-def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    return {rule: one.get(rule, 0) + other.get(rule, 0) for rule in {**one, **other}}
+def _sum(first: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {rule: first.get(rule, 0) + other.get(rule, 0) for rule in {**first, **other}}
 
 
 class RawElasticEvents:

@@ -66,7 +66,7 @@ class IncidentCalendar:
                 raise SourceFormatError(what, hint="Give a later --since, or a smaller calendar.")
         self._note_neither()
         self._notes.close()
-        return sorted(outages, key=lambda one: (one.start, one.uid))
+        return sorted(outages, key=lambda outage: (outage.start, outage.uid))
 
     def _groups(self) -> Iterator[tuple[int, Any, bool]]:
         """Entries that belong together (one and its exceptions) as a calendar of their own: line, calendar, does it recur."""
@@ -115,8 +115,8 @@ class IncidentCalendar:
             began, ended = self._times(event)
             if str(event.get("STATUS", "")).upper() == "CANCELLED" or began > end or ended < start:
                 continue
-            one = self._outage(event, began, ended, recurs=recurs)
-            outages += [one] if one is not None else []
+            outage = self._outage(event, began, ended, recurs=recurs)
+            outages += [outage] if outage is not None else []
         return outages
 
     def _outage(self, event: Any, began: datetime, ended: datetime, *, recurs: bool) -> Outage | None:
@@ -186,8 +186,8 @@ def _categories(event: Any) -> str:
     categories = event.get("CATEGORIES", [])
     names = [
         str(word)
-        for one in (categories if isinstance(categories, list) else [categories])
-        for word in getattr(one, "cats", [one])
+        for entry in (categories if isinstance(categories, list) else [categories])
+        for word in getattr(entry, "cats", [entry])
     ]
     return " ".join(names)
 

@@ -110,17 +110,19 @@ class IncidentTable(_IncidentText):
         outages_by_key: dict[tuple[object, ...], tuple[int, Outage]] = {}
         for line, row in self._rows():
             try:
-                one = self._outage(row)
+                outage = self._outage(row)
             except UsageError as error:
                 self._notes.refuse(line, str(error))
                 continue
-            key = (one.uid,) if one.uid else (one.start, one.kind, one.title)
-            if key in outages_by_key and outages_by_key[key][1] != one:
+            key = (outage.uid,) if outage.uid else (outage.start, outage.kind, outage.title)
+            if key in outages_by_key and outages_by_key[key][1] != outage:
                 self._notes.refuse(outages_by_key[key][0], f"Line {line} says the same otherwise, and is the one that counts.")
-            outages_by_key[key] = (line, one)
+            outages_by_key[key] = (line, outage)
         self._note_unclear()
         self._notes.close()
-        return [one for _, one in outages_by_key.values() if one.start <= end and (one.end is None or one.end >= start)]
+        return [
+            outage for _, outage in outages_by_key.values() if outage.start <= end and (outage.end is None or outage.end >= start)
+        ]
 
     def _rows(self) -> Iterator[tuple[int, dict[str, str]]]:
         """The lines as fields under our names, with their number."""
@@ -228,15 +230,15 @@ class IncidentDowntimes(_IncidentText):
                 harmless += 1
                 continue
             try:
-                one = self._outage(entry)
+                outage = self._outage(entry)
             except UsageError as error:
                 self._notes.refuse(line, str(error))
                 continue
-            kept[(one.uid,) if one.uid else (one.start, one.kind, one.title)] = one
+            kept[(outage.uid,) if outage.uid else (outage.start, outage.kind, outage.title)] = outage
         if harmless:
             self.notes.append(f"{harmless:,} downtimes with 'No Significant Outage Expected' were left out.")
         self._notes.close()
-        return [one for one in kept.values() if one.start <= end and (one.end is None or one.end >= start)]
+        return [outage for outage in kept.values() if outage.start <= end and (outage.end is None or outage.end >= start)]
 
     def _outage(self, entry: dict[str, str]) -> Outage:
         began = moment_of(entry.get("StartTime", ""), self._zone, what="The StartTime")

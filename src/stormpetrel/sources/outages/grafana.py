@@ -147,16 +147,16 @@ def _annotation(entry: dict[str, Any], kind: OutageKind) -> _Annotation:
     return _Annotation(uid, min(start_ms, end_ms), max(start_ms, end_ms), kind, plain_text(entry.get("text")))
 
 
-def _outage(one: _Annotation, newest_ms: int, now: datetime) -> Outage:
+def _outage(annotation: _Annotation, newest_ms: int, now: datetime) -> Outage:
     """The annotation as an outage.
 
     A point says when something began and not when it ended. It lasts still if it is an outage, the newest annotation, and not a
     week old; else it has no length, and labels the one bucket that it lies in. A maintenance never lasts by itself: it would
     keep the alarm silent.
     """
-    start, end = _moment(one.start_ms), _moment(one.end_ms)
-    lasts = start == end and one.kind is OutageKind.OUTAGE and one.start_ms == newest_ms and now - start < _OPEN_FOR
-    return Outage(start, None if lasts else end, one.kind, one.text, GrafanaOutages.source, one.uid)
+    start, end = _moment(annotation.start_ms), _moment(annotation.end_ms)
+    lasts = start == end and annotation.kind is OutageKind.OUTAGE and annotation.start_ms == newest_ms and now - start < _OPEN_FOR
+    return Outage(start, None if lasts else end, annotation.kind, annotation.text, GrafanaOutages.source, annotation.uid)
 
 
 class _Text(HTMLParser):

@@ -53,14 +53,14 @@ class PrometheusBackground:
             finally:
                 self.notes += self._reading.notes()
 
-    def _series(self, server: PrometheusServer, one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
+    def _series(self, server: PrometheusServer, query: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
         """The query at every step of the span; a half of the span at a time where the server finds it too much."""
         # A subquery counts its steps from 1970. Whether it takes its beginning in depends on the version, hence the second before
         # it; VictoriaMetrics wants a whole step as its end, which belongs to the next bucket and is left out below.
         length = f"{round((end - start).total_seconds()) + 1}s:{self._step_s}s"
-        hint = f"Check {one.name!r} in prometheus.background."
+        hint = f"Check {query.name!r} in prometheus.background."
         try:
-            answer = server.instant(f"({one.expression})[{length}]", end.timestamp())
+            answer = server.instant(f"({query.expression})[{length}]", end.timestamp())
         except SettingsError as error:
             raise SettingsError(error.what, hint=hint) from None
         except SourceUnavailableError as error:
@@ -70,8 +70,8 @@ class PrometheusBackground:
             if buckets < 2:
                 raise SourceUnavailableError(error.what, hint=hint) from None
             middle = start + buckets // 2 * timedelta(seconds=self._reading.bucket_s)
-            return [*self._series(server, one, start, middle), *self._series(server, one, middle, end)]
-        self._reading.count(one.name, len(answer))
+            return [*self._series(server, query, start, middle), *self._series(server, query, middle, end)]
+        self._reading.count(query.name, len(answer))
         return [_inside(series, start.timestamp(), end.timestamp()) for series in answer]
 
 

@@ -67,22 +67,22 @@ def node_name(label: str) -> str | None:
 def best_target(series: Sequence[Series], clocks: Sequence[Series]) -> tuple[list[Series], Series | None]:
     """Of one node that several exporters tell about, the counters of one: the one with its own clock, else the fullest."""
     targets: dict[tuple[tuple[str, str], ...], list[Series]] = {}
-    for one in series:
-        targets.setdefault(_target(one), []).append(one)
+    for each in series:
+        targets.setdefault(_target(each), []).append(each)
     clock_of = {_target(clock): clock for clock in clocks}
-    best = max(targets, key=lambda target: (target in clock_of, sum(one.time_s.size for one in targets[target]), target))
+    best = max(targets, key=lambda target: (target in clock_of, sum(each.time_s.size for each in targets[target]), target))
     return targets[best], clock_of.get(best)
 
 
 def missing_modes(series: Iterable[Series]) -> list[str]:
     """The modes that a node cannot do without, and does not export."""
-    there = {one.labels.get("mode", "") for one in series}
+    there = {each.labels.get("mode", "") for each in series}
     return [mode for mode in NEEDED_MODES if mode not in there]
 
 
 def sample_interval(series: Sequence[Series]) -> float | None:
     """The median distance between samples in seconds; None where there are too few to tell."""
-    longest = max((one.time_s for one in series), key=len, default=np.empty(0))
+    longest = max((each.time_s for each in series), key=len, default=np.empty(0))
     return float(np.median(np.diff(np.unique(longest)))) if longest.size > 2 else None
 
 
@@ -129,24 +129,25 @@ def thread_jobs(series: Sequence[Series], cpus: Sequence[int], grid: Grid, windo
     Where nothing about jobs was exported within a window, nobody knows; where something was, a thread without a job has none.
     """
     job = np.full((grid.steps, len(cpus)), UNKNOWN_JOB, dtype=np.int32)
-    ours = [one for one in series if one.labels.get("__name__") in (THREAD_JOB, DISTINGUISHED)]
+    ours = [each for each in series if each.labels.get("__name__") in (THREAD_JOB, DISTINGUISHED)]
     claims = _our_claims(ours) if ours else _cgroup_claims(series)
-    limits = ours or [one for one in series if one.labels.get("__name__") == CGROUP_CPUS]
+    limits = ours or [each for each in series if each.labels.get("__name__") == CGROUP_CPUS]
     if not limits or not cpus:
         return job
-    times = np.unique(np.concatenate(list({one.time_s.tobytes(): one.time_s for one in limits}.values())))  # most have the same
+    distinct = {each.time_s.tobytes(): each.time_s for each in limits}  # most have the same
+    times = np.unique(np.concatenate(list(distinct.values())))
     table = np.full((times.size, len(cpus)), NO_JOB, dtype=np.int32)  # who had which thread at each poll
     place = {cpu: column for column, cpu in enumerate(cpus)}
     if not _filled_at_once(table, times, place, claims, number_of):
-        for job_id, threads, one in claims:
+        for job_id, threads, each in claims:
             columns = np.array([place[cpu] for cpu in threads if cpu in place], dtype=np.intp)
-            cells = np.ix_(np.searchsorted(times, one.time_s), columns)
+            cells = np.ix_(np.searchsorted(times, each.time_s), columns)
             number = number_of.setdefault(job_id, len(number_of))
             free = (table[cells] == NO_JOB) | (table[cells] == number)
             table[cells] = np.where(free, number, UNKNOWN_JOB)  # two jobs on one thread: nobody can tell whose second it was
-    for one in ours:
-        if one.labels.get("__name__") == DISTINGUISHED:
-            blind = np.searchsorted(times, one.time_s[one.values == 0])
+    for each in ours:
+        if each.labels.get("__name__") == DISTINGUISHED:
+            blind = np.searchsorted(times, each.time_s[each.values == 0])
             table[blind] = np.where(table[blind] == NO_JOB, UNKNOWN_JOB, table[blind])
     return _at_steps(times, table, grid, window_s, silence=UNKNOWN_JOB if ours else NO_JOB)
 
@@ -161,9 +162,9 @@ def _filled_at_once(
     """Fill in claims of one thread each, ten times as fast as one by one; False, and nothing done, where two meet in a cell."""
     if any(len(threads) != 1 or threads[0] not in place for _, threads, _ in claims):
         return False
-    size = np.array([one.time_s.size for _, _, one in claims], dtype=np.intp)
-    row_of = {one.time_s.tobytes(): np.searchsorted(times, one.time_s) for _, _, one in _distinct(claims)}
-    rows = np.concatenate([np.empty(0, dtype=np.intp), *(row_of[one.time_s.tobytes()] for _, _, one in claims)])
+    size = np.array([each.time_s.size for _, _, each in claims], dtype=np.intp)
+    row_of = {each.time_s.tobytes(): np.searchsorted(times, each.time_s) for _, _, each in _distinct(claims)}
+    rows = np.concatenate([np.empty(0, dtype=np.intp), *(row_of[each.time_s.tobytes()] for _, _, each in claims)])
     columns = np.repeat(np.array([place[threads[0]] for _, threads, _ in claims], dtype=np.intp), size)
     if np.bincount(rows * table.shape[1] + columns, minlength=1).max() > 1:
         return False
@@ -203,16 +204,16 @@ def _counter_table(
     series: Sequence[Series],
 ) -> tuple[Seconds, tuple[int, ...], tuple[str, ...], npt.NDArray[np.float64]]:
     """All samples of a node as one table (samples, cpus, modes), NaN where one is missing."""
-    numbered = [(int(one.labels["cpu"]), one.labels.get("mode", ""), one) for one in series if _is_cpu(one)]
+    numbered = [(int(each.labels["cpu"]), each.labels.get("mode", ""), each) for each in series if _is_cpu(each)]
     cpus = tuple(sorted({cpu for cpu, _, _ in numbered}))
     modes = tuple(sorted({mode for _, mode, _ in numbered}))
-    time_s = np.unique(np.concatenate([one.time_s for _, _, one in numbered])) if numbered else np.empty(0)
+    time_s = np.unique(np.concatenate([each.time_s for _, _, each in numbered])) if numbered else np.empty(0)
     row_of_cpu, row_of_mode = ({name: place for place, name in enumerate(names)} for names in (cpus, modes))
     table = np.full((time_s.size, len(cpus), len(modes)), np.nan)
     there = np.zeros((len(cpus), len(modes)), dtype=bool)
-    for cpu, mode, one in numbered:
+    for cpu, mode, each in numbered:
         places = row_of_cpu[cpu], row_of_mode[mode]
-        table[np.searchsorted(time_s, one.time_s), *places] = one.values
+        table[np.searchsorted(time_s, each.time_s), *places] = each.values
         there[places] = True
     table[~np.isfinite(table)] = np.nan
     optional = np.array([mode not in NEEDED_MODES for mode in modes], dtype=bool)
@@ -281,29 +282,29 @@ def _grown(
 def _our_claims(series: Sequence[Series]) -> list[tuple[str, tuple[int, ...], Series]]:
     """Who says to have which threads: job id, CPUs, and when it was said."""
     bindings: list[tuple[str, tuple[int, ...], Series]] = []
-    for one in series:
-        job_id = one.labels.get("jobid", "")
-        if one.labels.get("__name__") == THREAD_JOB and _is_name(job_id) and _is_cpu(one):
-            bindings.append((job_id, (int(one.labels["cpu"]),), one))
+    for each in series:
+        job_id = each.labels.get("jobid", "")
+        if each.labels.get("__name__") == THREAD_JOB and _is_name(job_id) and _is_cpu(each):
+            bindings.append((job_id, (int(each.labels["cpu"]),), each))
     return bindings
 
 
 def _cgroup_claims(series: Sequence[Series]) -> list[tuple[str, tuple[int, ...], Series]]:
     """The same out of the CPU lists of cgroups: with the job's id next to them, in `cgroup_info`, or in the cgroup's path."""
     job_of = {
-        one.labels["cgroup"]: one.labels["jobid"]
-        for one in series
-        if one.labels.get("__name__") == CGROUP_JOB and one.labels.get("cgroup") and one.labels.get("jobid")
+        each.labels["cgroup"]: each.labels["jobid"]
+        for each in series
+        if each.labels.get("__name__") == CGROUP_JOB and each.labels.get("cgroup") and each.labels.get("jobid")
     }
     parts = []
-    for one in series:
-        if one.labels.get("__name__") != CGROUP_CPUS:
+    for each in series:
+        if each.labels.get("__name__") != CGROUP_CPUS:
             continue
-        cgroup = one.labels.get("cgroup", "")
+        cgroup = each.labels.get("cgroup", "")
         in_path = _JOB_IN_PATH.search(cgroup)
-        job_id = one.labels.get("jobid") or job_of.get(cgroup) or (in_path[1] if in_path else "")
+        job_id = each.labels.get("jobid") or job_of.get(cgroup) or (in_path[1] if in_path else "")
         if _is_name(job_id):
-            parts.append((job_id, cpus_of(one.labels.get("cpus", "")), one))
+            parts.append((job_id, cpus_of(each.labels.get("cpus", "")), each))
     return parts
 
 

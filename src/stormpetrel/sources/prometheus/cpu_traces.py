@@ -260,7 +260,7 @@ class PrometheusTraces:
         nothing = np.empty((grid.steps, 0, 4), dtype=np.float32)
         if not counters:
             return (), nothing
-        clocks = [one for one in companions if one.labels.get("__name__") == SAMPLE_TIME]
+        clocks = [each for each in companions if each.labels.get("__name__") == SAMPLE_TIME]
         series, clock = best_target(counters, clocks)
         missing = missing_modes(series)
         if missing:
@@ -283,10 +283,10 @@ class PrometheusTraces:
 
     def _by_node(self, series: list[Series]) -> dict[str, list[Series]]:
         nodes: dict[str, list[Series]] = {}
-        for one in series:
-            name = node_name(one.labels.get(self._settings.node_label, ""))
-            if name is not None and one.time_s.size:
-                nodes.setdefault(name, []).append(one)
+        for each in series:
+            name = node_name(each.labels.get(self._settings.node_label, ""))
+            if name is not None and each.time_s.size:
+                nodes.setdefault(name, []).append(each)
         return nodes
 
     def _matchers(self, *more: str) -> str:
@@ -330,7 +330,7 @@ def _side_by_side(parts: Sequence[Trace]) -> Trace:
     number_of: dict[TraceJob, int] = {}
     job = []
     for part in parts:
-        numbers = np.array([number_of.setdefault(one, len(number_of)) for one in part.jobs], dtype=np.int32)
+        numbers = np.array([number_of.setdefault(each, len(number_of)) for each in part.jobs], dtype=np.int32)
         job.append(np.where(part.job >= 0, numbers[np.maximum(part.job, 0)], part.job) if numbers.size else part.job)
     first = parts[0]
     return Trace(

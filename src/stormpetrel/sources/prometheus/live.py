@@ -143,11 +143,11 @@ class LiveTraces:
         begin = round(self.end_s / step_s) - reading.steps
         first = begin - self._before
         chosen = {
-            node: one
+            node: exporter
             for node in sorted(self._exporters)
-            if self._has_new_job(node, first * step_s) and (one := self._usable(node, begin * step_s)) is not None
+            if self._has_new_job(node, first * step_s) and (exporter := self._usable(node, begin * step_s)) is not None
         }
-        done = max((one.done for one in chosen.values()), default=begin)
+        done = max((exporter.done for exporter in chosen.values()), default=begin)
         if done <= begin:
             return []
         names, grid = list(chosen), Grid(first * step_s, step_s, done - first)
@@ -160,25 +160,25 @@ class LiveTraces:
         """The steps of each node whose shares have become known since they were asked for last, and that are still kept."""
         step_s, start_s = self._reading.step_s, self.end_s - self._reading.window_s
         for node in sorted(self._exporters):
-            one = self._usable(node, start_s)
-            if one is None:
+            exporter = self._usable(node, start_s)
+            if exporter is None:
                 continue
-            first = max(self._delivered_to.get(node, 0), one.first)
-            if one.done <= first:
+            first = max(self._delivered_to.get(node, 0), exporter.first)
+            if exporter.done <= first:
                 continue
-            self._delivered_to[node] = one.done
+            self._delivered_to[node] = exporter.done
             number_of: dict[str, int] = {}
             companions = self._companions_of[node].series() if node in self._companions_of else []
-            grid = Grid(first * step_s, step_s, one.done - first)
-            job = thread_jobs(companions, one.cpus(), grid, self._reading.window_s, number_of)
-            yield NodeSteps(node, one.known_cpus, first, one.steps(first, one.done - first), job, tuple(number_of))
+            grid = Grid(first * step_s, step_s, exporter.done - first)
+            job = thread_jobs(companions, exporter.cpus(), grid, self._reading.window_s, number_of)
+            yield NodeSteps(node, exporter.known_cpus, first, exporter.steps(first, exporter.done - first), job, tuple(number_of))
 
     def _has_new_job(self, node: str, since_s: float) -> bool:
         """Whether some series of a job on a node begins after a moment: until then nothing was told of that job there."""
         if node not in self._companions_of:
             return False
         series = self._companions_of[node].series()
-        return any(one.time_s[0] > since_s for one in series if one.labels.get("__name__") not in (SAMPLE_TIME, DISTINGUISHED))
+        return any(each.time_s[0] > since_s for each in series if each.labels.get("__name__") not in (SAMPLE_TIME, DISTINGUISHED))
 
     def settled(self) -> Moment:
         """The window that fills, as it can be seen once everything has settled: for one that was over long ago."""
@@ -235,13 +235,13 @@ class LiveTraces:
 
     def _batches(self, nodes: Sequence[str], start_s: float, end_s: float) -> Iterator[list[str]]:
         steps = (end_s - start_s) / self._reading.step_s + 2
-        series = ((node, sum(one.series for one in self._exporters.get(node, {}).values()) or 1024) for node in nodes)
+        series = ((node, sum(exporter.series for exporter in self._exporters.get(node, {}).values()) or 1024) for node in nodes)
         return node_batches(((node, steps * max(1, count)) for node, count in series), _MOST_SAMPLES)
 
     def _start_of(self, batch: Sequence[str]) -> float:
         """From when on a piece is asked for: what was scraped, but not there yet, the last time is in it."""
         earliest_s = self._read_to - self._settle_s
-        newest = [one.whole_to(self._settle_s) for node in batch for one in self._exporters.get(node, {}).values()]
+        newest = [exporter.whole_to(self._settle_s) for node in batch for exporter in self._exporters.get(node, {}).values()]
         if len(newest) < len(batch):
             return max(self._begin, earliest_s)
         return min([self._read_to, *(moment for moment in newest if moment > earliest_s)])
@@ -287,9 +287,9 @@ class LiveTraces:
             node, labels = place
             samples = slice(first[number], first[number + 1])
             if labels.get("__name__") == SAMPLE_TIME:
-                one = self._exporters.get(node, {}).get(target_of(labels))
-                if one is not None:
-                    one.put_clock(block.time_s[samples], block.values[samples])
+                exporter = self._exporters.get(node, {}).get(target_of(labels))
+                if exporter is not None:
+                    exporter.put_clock(block.time_s[samples], block.values[samples])
             self._companions_of.setdefault(node, JobSeries()).put(metric, labels, block.time_s[samples], block.values[samples])
 
     def _is_whole(self) -> bool:
@@ -312,7 +312,7 @@ class LiveTraces:
         first = last - reading.steps - self._before
         grid = Grid(first * step_s, step_s, last + self._after - first)
         start_s = self.end_s - reading.window_s
-        chosen = {node: one for node in sorted(self._exporters) if (one := self._usable(node, start_s)) is not None}
+        chosen = {node: exporter for node in sorted(self._exporters) if (exporter := self._usable(node, start_s)) is not None}
         names = list(chosen)
         traces = [
             self._trace({name: chosen[name] for name in names[begin : begin + _NODES_AT_ONCE]}, grid, first, last)
@@ -323,7 +323,7 @@ class LiveTraces:
 
     def _usable(self, node: str, start_s: float) -> Exporter | None:
         """Of the exporters that tell about a node, one: that with a clock of its own, else the fullest."""
-        there = {target: one for target, one in self._exporters[node].items() if one.newest_s > start_s}
+        there = {target: exporter for target, exporter in self._exporters[node].items() if exporter.newest_s > start_s}
         if not there:
             return None
         best = max(there, key=lambda target: (there[target].clock_s.size > 0, there[target].samples, target))
@@ -339,13 +339,13 @@ class LiveTraces:
         threads: list[tuple[str, int]] = []
         rates: list[Rates] = []
         job: list[Indices] = []
-        for node, one in chosen.items():
+        for node, exporter in chosen.items():
             if last is not None:
-                one.finish(last)
-            cpus = one.cpus()
+                exporter.finish(last)
+            cpus = exporter.cpus()
             companions = self._companions_of[node].series() if node in self._companions_of else []
             threads += [(node, cpu) for cpu in cpus]
-            rates.append(one.steps(first, grid.steps))
+            rates.append(exporter.steps(first, grid.steps))
             job.append(thread_jobs(companions, cpus, grid, self._reading.window_s, number_of))
         return Trace(
             name=LIVE,

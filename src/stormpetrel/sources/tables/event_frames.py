@@ -228,7 +228,7 @@ def second_pass(cells: pl.DataFrame, key: list[str], time_zone: str) -> pl.DataF
     Which of the two it is, the order of the table tells.
     """
     time, hour = pl.col("time"), pl.duration(hours=1)
-    wall, later = (one.dt.convert_time_zone(time_zone).dt.replace_time_zone(None) for one in (time, time + hour))
+    wall, later = (moment.dt.convert_time_zone(time_zone).dt.replace_time_zone(None) for moment in (time, time + hour))
     is_downward = cells.height > 1 and cells["time"][0] > cells["time"][-1]
     place = pl.int_range(pl.len()).over(key)
     is_second = pl.len().over(key) - 1 - place == 1 if is_downward else place == 1

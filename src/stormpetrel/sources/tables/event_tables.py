@@ -191,7 +191,7 @@ def _places(frame: pl.DataFrame, rows: np.ndarray[tuple[int], np.dtype[np.intp]]
         ids, names = ids_of(frame[name].cast(pl.String, strict=False))
         if place == "node":
             names = names.str.split("@").list.last()
-        shown = pl.Series([host_name(one) for one in names], dtype=pl.String)
+        shown = pl.Series([host_name(name) for name in names], dtype=pl.String)
         ids_by_place[place] = (ids[rows], shown)
     return ids_by_place
 
@@ -259,7 +259,7 @@ class CountTable:
         empty = pl.Series([""], dtype=pl.String).new_from_index(0, table.height)
         place, value = (table[named[name]].cast(pl.String).fill_null("") if name in named else empty for name in (PLACE, VALUE))
         names = value.unique()
-        value = value.replace_strict(names, pl.Series([host_name(one) for one in names], dtype=pl.String))
+        value = value.replace_strict(names, pl.Series([host_name(name) for name in names], dtype=pl.String))
         cells = _explained(pl.DataFrame({"time": time, "kind": kind, "place": place, "value": value}), count, is_bad)
         odd = ~cells["place"].is_in([WHOLE, *PLACES])
         if odd.any():
@@ -270,7 +270,8 @@ class CountTable:
         """Say what the first cells of their sort hold that cannot be counted, and where they are."""
         bad = written.filter(is_bad).head(_SHOWN_CELLS).cast(pl.String, strict=False).to_list()
         at = [
-            "" if time is None else f" at {one:%Y-%m-%d %H:%M} UTC" for one in (time.filter(is_bad) if time is not None else bad)
+            "" if time is None else f" at {moment:%Y-%m-%d %H:%M} UTC"
+            for moment in (time.filter(is_bad) if time is not None else bad)
         ]
         if bad:
             cells = ", ".join(f"{(text or '')[:40]!r}{where}" for text, where in zip(bad, at, strict=False))

@@ -118,7 +118,7 @@ class _Table:
 
     def own_columns(self, spare: dict[str, str]) -> list[pl.Series]:
         """The columns that no vocabulary knows, as numbers or categories."""
-        taken = {one.column for one in self._named.values()}
+        taken = {column.column for column in self._named.values()}
         kept: dict[str, pl.Series] = {}
         for name in self._rows.columns:
             if name in taken or name == LINE or is_row_number(name):

@@ -117,9 +117,9 @@ def learnt_contrast(
     if not changed:
         return Contrast(), np.zeros(len(calm))
     rows = []
-    for one in changed:
-        of_changed = node.left(node_features(thread, one.part, past[one.rows]), expected[one.some])
-        rows.append(contrast_features(node, of_changed, spread[one.some], one.part.layout)[learn[one.some]])
+    for windows in changed:
+        of_changed = node.left(node_features(thread, windows.part, past[windows.rows]), expected[windows.some])
+        rows.append(contrast_features(node, of_changed, spread[windows.some], windows.part.layout)[learn[windows.some]])
     some = changed[0].some
     contrast = Contrast.fit(calm[some[learn[some]]], np.concatenate(rows), seed)
     return contrast, contrast.margin(calm)

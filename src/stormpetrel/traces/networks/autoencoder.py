@@ -85,8 +85,8 @@ class TraceAutoencoder:
 
     def _start_of(self, earlier: TraceAutoencoder) -> AutoencoderNetwork:
         shapes = [
-            (one.architecture, one.steps, one.channels, one.kernel, one.hidden, one.embedding)
-            for one in (self.settings, earlier.settings)
+            (each.architecture, each.steps, each.channels, each.kernel, each.hidden, each.embedding)
+            for each in (self.settings, earlier.settings)
         ]
         if shapes[0] != shapes[1]:
             raise ModelError("The autoencoder to begin with has another shape.", hint="Begin anew: leave warm_from out.")

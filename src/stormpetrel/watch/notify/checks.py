@@ -86,7 +86,9 @@ def _waiting(site: Site) -> Iterator[Finding]:
     local = now.astimezone(ZoneInfo(site.settings.site.time_zone))
     is_quiet = {route.name: route.is_quiet(local) for route in site.settings.notify.routes}
     old = [
-        one for one in site.messages.waiting() if now - one.created > _LONG and not (is_quiet.get(one.route) and not one.tries)
+        message
+        for message in site.messages.waiting()
+        if now - message.created > _LONG and not (is_quiet.get(message.route) and not message.tries)
     ]
     if old:
         yield _undelivered(old)
@@ -99,7 +101,7 @@ def _waiting(site: Site) -> Iterator[Finding]:
 
 
 def _undelivered(old: list[Message]) -> Finding:
-    problem = next((one.problem for one in old if one.problem), "")
+    problem = next((message.problem for message in old if message.problem), "")
     what = f"{_count(len(old))} not delivered for over an hour, the oldest since {old[0].created:%Y-%m-%d %H:%M} UTC"
     if problem:
         return Finding("problem", _CHECK, f"{what}: {problem}.", "They are sent as soon as that is mended; nothing is lost.")

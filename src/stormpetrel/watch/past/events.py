@@ -91,7 +91,7 @@ class EventPast:
         rules = place_findings(counts, seen)
         waves = waves_by_bucket(counts, seen, since, self._waves)
         self._waves = {(wave.kind, start) for start, several in waves.items() for wave in several} | {
-            one for one in self._waves or () if one[1] >= since - REACH
+            (kind, start) for kind, start in self._waves or () if start >= since - REACH
         }
         odd = self._odd(first, last, counts)
         whole = {self._series.moment(int(at)) for at in first + np.flatnonzero(~self._series.is_gap[first:last])}
@@ -130,7 +130,7 @@ class _Trainings:
         self, counts: PastCounts, seen_s: np.ndarray[tuple[int], np.dtype[np.int64]], progress: Callable[[str], None]
     ) -> None:
         self._counts, self._progress = counts, progress
-        self._outage_ends = sorted(one.end for one in counts.site.outages.list() if one.end is not None)
+        self._outage_ends = sorted(outage.end for outage in counts.site.outages.list() if outage.end is not None)
         delay = counts.bucket + timedelta(minutes=counts.site.settings.events.settle_minutes)
         enough = round(LEAST_WEEKS * 7 * 86_400 / counts.bucket.total_seconds())  # buckets
         self._enough_at_s = int(seen_s[enough - 1]) + delay.total_seconds() if seen_s.size >= enough else np.inf
@@ -200,7 +200,7 @@ class PastCounts:
             source=pl.when(pl.col("kind") == COVERED).then(pl.lit("")).otherwise("source").cast(pl.String)
         )
         kinds = sorted(set(rows["kind"].unique()) - {COVERED})
-        announced = [one for one in self.site.outages.list() if one.kind is OutageKind.MAINTENANCE]
+        announced = [outage for outage in self.site.outages.list() if outage.kind is OutageKind.MAINTENANCE]
         return series_from(self.site, rows, announced, now=now, kinds=kinds)
 
     def known_at(self, moment: datetime) -> EventSeries:
@@ -208,9 +208,9 @@ class PastCounts:
         settled = moment - timedelta(minutes=self.site.settings.events.settle_minutes) - self.bucket
         rows = self.whole.filter(pl.col("bucket_start") <= settled)
         outages = [
-            one
-            for one in learning_labels(self.site, known_at=moment)
-            if one.kind is OutageKind.MAINTENANCE or (one.end is not None and one.end <= moment)
+            outage
+            for outage in learning_labels(self.site, known_at=moment)
+            if outage.kind is OutageKind.MAINTENANCE or (outage.end is not None and outage.end <= moment)
         ]
         return series_from(self.site, rows, outages, now=moment)
 

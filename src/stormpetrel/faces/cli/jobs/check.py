@@ -106,10 +106,10 @@ def _print_check(out: Console, answer: ScriptAnswer, *, log_odds: bool) -> None:
         out.print(f"  {plain(note)}")
     if answer.components:
         out.print()
-    for one in answer.components:
-        risk = f", {percent(one.risk)} of such jobs fail" if one.risk is not None else ""
-        cannot = ", CANNOT RUN as it stands" if one.can_run is False else ""
-        out.print(f"Component {one.number}: {_request_text(one.request)}{risk}{cannot}")
+    for component in answer.components:
+        risk = f", {percent(component.risk)} of such jobs fail" if component.risk is not None else ""
+        cannot = ", CANNOT RUN as it stands" if component.can_run is False else ""
+        out.print(f"Component {component.number}: {_request_text(component.request)}{risk}{cannot}")
     _print_outlook(out, answer.needs, answer.wait)
     _print_advice(out, answer.advice)
     if not answer.advice:

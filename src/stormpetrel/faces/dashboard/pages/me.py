@@ -143,13 +143,13 @@ def _applications(answer: PersonalSummary) -> Component:
     )  # fmt: skip
     rows = [
         {
-            "application": one.application,
-            "jobs": one.jobs,
-            "failed": _percent(one.failed_jobs / one.jobs),
-            "others": _percent(one.peers_failed_share),  # whole: nobody is to be recognised by a decimal
-            "lost": f"{one.lost_core_hours:,.1f}",
+            "application": application.application,
+            "jobs": application.jobs,
+            "failed": _percent(application.failed_jobs / application.jobs),
+            "others": _percent(application.peers_failed_share),  # whole: nobody is to be recognised by a decimal
+            "lost": f"{application.lost_core_hours:,.1f}",
         }
-        for one in answer.applications
+        for application in answer.applications
     ]
     if not rows:
         return card("By application", notice("No job of yours has ended in this time.", "Choose a longer time."))
@@ -161,8 +161,8 @@ def _incidents(live: LiveSite, answer: PersonalSummary) -> Component:
         return card("My incidents", notice("None.", "No incident of this time concerned your jobs."))
     link = PageLink.of(live, "/alarms")
     items = [
-        html.Li([html.A(one.title, href=link.to(view="all", incident=str(one.id))), f" ({one.state})"])
-        for one in answer.incidents
+        html.Li([html.A(incident.title, href=link.to(view="all", incident=str(incident.id))), f" ({incident.state})"])
+        for incident in answer.incidents
     ]
     return card("My incidents", html.Ul(items, className="plain-list"))
 

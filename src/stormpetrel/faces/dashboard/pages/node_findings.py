@@ -43,7 +43,7 @@ def findings(live: LiveSite, answer: NodeFindings) -> list[Component]:
         parts.append(html.P(text, className="soft"))
     elif not answer.findings:
         parts.append(html.P(NOTHING_UNUSUAL))
-    parts += [_finding(one, zone, link) for one in answer.findings[:_MOST]]
+    parts += [_finding(finding, zone, link) for finding in answer.findings[:_MOST]]
     if len(answer.findings) > _MOST:
         parts.append(html.P(f"And {len(answer.findings) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))
     parts += _known_troubles(answer.inside, zone, link)
@@ -92,9 +92,11 @@ def _finding(finding: OddNode, zone: ZoneInfo, link: PageLink) -> Component:
         html.Li(f"threads {cpus}{more} ({len(finding.threads)} of {finding.of_threads})"),
         html.Li(f"{rarity(finding.score)} calm node windows is as odd"),
     ]
-    similar = [one for one in finding.similar if one.likeness >= _ALIKE]
+    similar = [window for window in finding.similar if window.likeness >= _ALIKE]
     if similar:
-        alike = "; ".join(f"{one.node} at {_clock(one.window_start, zone)} ({one.likeness:.0%} alike)" for one in similar)
+        alike = "; ".join(
+            f"{window.node} at {_clock(window.window_start, zone)} ({window.likeness:.0%} alike)" for window in similar
+        )
         rows.append(html.Li(f"windows like it before: {alike}"))
     return html.Details(
         [
@@ -111,13 +113,12 @@ def _known_troubles(inside: list[RegionSuspect], zone: ZoneInfo, link: PageLink)
     if not inside:
         return []
     lines = []
-    for one in inside[:_MOST]:
-        whose = f"job {one.job_id}" if one.job_id is not None else "no known job"
-        when = f"{_clock(one.since, zone)} to {_clock(one.until, zone)}"
-        text = (
-            f"{one.region}: node {one.node}, {whose}: {one.inside:,} of {one.windows:,} windows on {len(one.cpus)} CPUs, {when}"
-        )
-        lines.append(html.Li(html.A(text, href=link.to(node=one.node))))
+    for suspect in inside[:_MOST]:
+        whose = f"job {suspect.job_id}" if suspect.job_id is not None else "no known job"
+        when = f"{_clock(suspect.since, zone)} to {_clock(suspect.until, zone)}"
+        windows = f"{suspect.inside:,} of {suspect.windows:,} windows on {len(suspect.cpus)} CPUs"
+        text = f"{suspect.region}: node {suspect.node}, {whose}: {windows}, {when}"
+        lines.append(html.Li(html.A(text, href=link.to(node=suspect.node))))
     parts: list[Component] = [html.H3("Like a trouble that was named before"), html.Ul(lines, className="node-seconds")]
     if len(inside) > _MOST:
         parts.append(html.P(f"And {len(inside) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))
