@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -45,11 +47,12 @@ def inject(fault: Fault, windows: npt.NDArray[np.floating[Any]], severity: Sever
     """
     before = np.array(windows, dtype=np.float64)
     try:
-        after = np.asarray(fault.function(before, severity, seed))
-    except Exception as error:  # whatever the function of others raises
-        raise _wrong(
-            fault, f"raised {type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0][:200]}"
-        ) from error
+        returned = fault.function(before, severity, seed)
+        after = np.asarray(returned)
+    except (Exception, SystemExit) as error:  # whatever the function of others raises
+        raise _wrong(fault, f"raised {type(error).__name__}: {_first_line(error)}") from error
+    if returned is None:
+        raise _wrong(fault, "returned nothing: changing its array is not enough, it must return one")
     if after.shape != windows.shape:
         raise _wrong(fault, f"returned shape {after.shape} for {windows.shape}")
     if after.dtype.kind not in "fiu":
@@ -96,30 +99,39 @@ def _imported(name: str) -> ModuleType:
     try:
         if name.endswith(".py"):
             return _of_file(Path(name))
-        folder = str(Path.cwd())
-        sys.path.insert(0, folder)  # a console script does not look where it is started
-        try:
+        with _importing_from(Path.cwd()):  # a console script does not look where it is started
             return importlib.import_module(name)
-        finally:
-            sys.path.remove(folder)
     except UsageError:
         raise
-    except Exception as error:  # whatever the module of others raises while it is imported
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise UsageError(
-            f"{name[:200]} cannot be imported: {reason}.", hint="Name a module that Python finds from here."
-        ) from None
+    except (Exception, SystemExit) as error:  # whatever the module of others raises while it is imported
+        hint = "Name a module that Python finds from here, or the path of a Python file."
+        raise UsageError(f"{name[:200]} cannot be imported: {type(error).__name__}: {_first_line(error)}.", hint=hint) from None
 
 
 def _of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"There is no file {path}.", hint="Name a module, or the path of a Python file.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"faults_of_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no Python file.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up while it is executed
+    with _importing_from(path.resolve().parent):  # what lies beside it, as if the file had been started
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or ["no reason given"])[0][:200]
 
 
 def _wrong(fault: Fault, what: str) -> UsageError:
