@@ -30,6 +30,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("mild", "moderate", "severe")
 FaultFunction = Callable[[Floats, Severity, int], Floats]
 
 _SUM_TOLERANCE: Final = 1e-3
+_MOST_NAMED: Final = 12  # functions of a module that has not the one that was named
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,9 @@ def load_fault(reference: str) -> Fault:
     module = _imported(module_name)
     function = getattr(module, name, None)
     if not callable(function):
-        known = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))[:200]
-        raise UsageError(f"{module_name} has no function {name!r}.", hint=f"It has: {known or 'none'}.")
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        listed = ", ".join(known[:_MOST_NAMED]) + (", …" if len(known) > _MOST_NAMED else "")
+        raise UsageError(f"{module_name} has no function {name!r}.", hint=f"It has: {listed or 'none'}.")
     return Fault(name, function)
 
 
@@ -131,7 +133,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or ["no reason given"])[0][:200]
+    return (str(error).splitlines() or ["no reason given"])[0][:200].rstrip(".")
 
 
 def _wrong(fault: Fault, what: str) -> UsageError:
