@@ -46,6 +46,10 @@ def test_prometheus_takes_the_lines():
     assert checked.returncode == 0, checked.stderr
 
 
+def test_prometheus_keeps_every_metric_of_the_exporter():
+    assert "relabel" not in (EXAMPLES / "prometheus.yml").read_text(encoding="utf-8")  # the score of a node needs them all
+
+
 def test_every_metric_is_on_the_page(tmp_path):
     node = FakeNode(tmp_path, kind="hybrid").devices()
     node.job("stormpetrel/job_1", cpus="0")

@@ -100,6 +100,21 @@ def test_shares_where_percent_are_expected_are_refused(tmp_path):
     assert "sum to 1 where 100 percent" in complaint(foreign(tmp_path / "a.npz", x=x))
 
 
+@pytest.mark.parametrize(("factor", "hint"), [(0.01, "Multiply shares by 100"), (70.0, "Turn counters into percent")])
+def test_shares_and_counters_are_told_apart_in_the_hint(tmp_path, factor, hint):
+    x = factor * np.tile(np.array([30.0, 0, 0, 0, 70.0], dtype=np.float32), (10, 2, 1))
+    with pytest.raises(SourceFormatError) as caught:
+        read_trace(foreign(tmp_path / "a.npz", x=x))
+    assert hint in caught.value.hint
+
+
+def test_times_that_tremble_are_of_the_step_that_was_meant(tmp_path):
+    tremble_s = 0.01 * np.random.default_rng(0).standard_normal(300)
+    for name, step_s in (("a", 1.0004), ("b", 0.9997)):
+        trace = read_trace(foreign(tmp_path / f"{name}.npz", t=1_000 + step_s * np.arange(300) + tremble_s))
+        assert trace.step_s == 1.0 and trace.steps in (300, 301)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -107,9 +122,10 @@ def test_shares_where_percent_are_expected_are_refused(tmp_path):
         ({"t": [5, 5, 5]}, "same time"),
         ({"t": [1.0]}, "at least two"),
         ({"t": [0, 1, 2, 4e9]}, "its clock jumped"),
+        ({"t": (1.6e9 + np.arange(1000)).astype(np.float32)}, "different times for 1,000 samples"),
         ({"t": [0.0, np.nan]}, "no Unix seconds"),
         ({"cpu": ("n1/0", "n1")}, "names a thread 'n1'"),
-        ({"cpu": ("n1/0", "n1/0")}, "names a thread twice"),
+        ({"cpu": ("n1/0", "n1/0")}, "names the thread n1/0 more than once"),
         ({"cpu": ("n1/0", "n1/" + "1" * 300)}, "too long"),
         ({"x": np.zeros((3, 3), dtype=np.float32)}, "shape (3, 3)"),
         ({"x": np.full((10, 2, 5), "a")}, "not numbers"),

@@ -52,8 +52,6 @@ def test_runs_that_overlap_in_time_are_on_one_side():
     one, other = run(0), run(1)
     split = split_traces([later(other, 40, "other too"), one, other, later(one, 100, "one too")], Cut(STEPS))
     assert split.train.traces == ("run-0", "one too") and split.test.traces == ("run-1", "other too")
-    with pytest.raises(UsageError, match="2 runs that overlap in time and count as one"):
-        split_traces([one, later(one, 100, "one too")], Cut(STEPS))
 
 
 def test_what_two_runs_saw_of_a_node_at_a_second_counts_once():
@@ -69,11 +67,28 @@ def test_campaigns_that_overlap_are_refused_on_both_sides():
         split_traces([run(0, Split.TRAIN), overlapping], Cut(STEPS))
 
 
-def test_overlapping_runs_alone_are_refused_and_so_is_nothing():
-    assert split_traces([run(0), run(1)], Cut(STEPS)).test.traces == ("run-1",)
-    for few, there in (([run(0), later(run(0), 10, "late")], "are 2 runs that overlap in time"), ([], "is no run")):
-        with pytest.raises(UsageError, match=f"There {there}.* nothing would be left to test on"):
-            split_traces(few, Cut(STEPS))
+def test_overlapping_runs_alone_are_split_by_the_time_they_share():
+    others = replace(run(0), name="others", nodes=("m1",) * run(0).threads)
+    split = split_traces([run(0), later(run(0), 40, "late"), others], Cut(STEPS))
+    last_taught = max(split.train.start_s.max(), split.validation.start_s.max()) + STEPS
+    assert split.test.start_s.min() >= last_taught and set(split.spans.values()) == {0}
+    assert set(split.train.traces) == {"run-0", "others"} and "late" in split.test.traces  # what it repeats counts once
+
+
+def test_no_run_is_refused():
+    with pytest.raises(UsageError, match="There is no run: nothing would be left to test on"):
+        split_traces([], Cut(STEPS))
+
+
+def test_a_short_run_among_long_ones_teaches_whole():
+    split = split_traces([run(0), run(1, steps=20), run(2), run(3)], Cut(STEPS))
+    assert split.train.traces == ("run-0", "run-1") and split.validation.traces == ("run-0",)
+
+
+def test_runs_of_different_steps_are_refused_with_both_names():
+    slow = replace(run(1), step_s=5.0, time_s=run(1).time_s[0] + 5.0 * np.arange(160))
+    with pytest.raises(UsageError, match=r"such as 1 s \('run-0'\) and 5 s \('run-1'\)"):
+        split_traces([run(0), slow], Cut(STEPS))
 
 
 def test_a_single_run_is_split_by_time():

@@ -11,6 +11,7 @@ import re
 import struct
 import tokenize
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,7 @@ _MOST_VALUES: Final = 2**28
 _MOST_TIMES_SAMPLES: Final = 8
 _MOST_TEXT: Final = 200  # letters of a name
 _SHORTEST_STEP_S, _LONGEST_STEP_S = 0.01, 3600.0
+_STEP_TOLERANCE: Final = 0.005  # of a step that is measured, from one of two digits
 _SUM_TOLERANCE: Final = 5.0  # percent: monitors round each mode to a whole number
 _MODE_OF: Final = {  # as node_exporter, sar, top, nmon and PCP call them; whatever else there is belongs to "other"
     "user": "user", "nice": "user", "usr": "user",
@@ -177,9 +179,9 @@ class _Arrays:
             raise self.wrong(f"has a name in {name!r} that is too long or not text: {odd[:40]!r}")
         return names
 
-    def wrong(self, what: str) -> SourceFormatError:
+    def wrong(self, what: str, hint: str = _HINT) -> SourceFormatError:
         """The one sentence about this file."""
-        return SourceFormatError(f"{self.path} {what}.", hint=_HINT)
+        return SourceFormatError(f"{self.path} {what}.", hint=hint)
 
 
 def _printable(text: str) -> str:
@@ -200,7 +202,8 @@ def _grid(arrays: _Arrays) -> tuple[Seconds, Indices, float]:
         raise arrays.wrong(f"has a clock that goes back by {-between[at]:,.1f} s after sample {at + 1:,}")
     if not (between > 0).any():
         raise arrays.wrong("has the same time for every sample")
-    steps_s = arrays.numbers("step_s") if "step_s" in arrays else np.median(between[between > 0])
+    says_step = "step_s" in arrays
+    steps_s = arrays.numbers("step_s") if says_step else _round_step(float(np.median(between[between > 0])))
     step_s = float(np.ravel(steps_s)[0]) if np.size(steps_s) else 0.0
     if not _SHORTEST_STEP_S <= step_s <= _LONGEST_STEP_S:
         raise arrays.wrong(f"has steps of {step_s:g} s, expected {_SHORTEST_STEP_S:g} to {_LONGEST_STEP_S:g}")
@@ -208,7 +211,16 @@ def _grid(arrays: _Arrays) -> tuple[Seconds, Indices, float]:
     if not slot[-1] < max(_SMALL_STEPS, _MOST_TIMES_SAMPLES * t.size):
         raise arrays.wrong(f"spans {slot[-1] * step_s / 86400:,.0f} days for {t.size:,} samples: its clock jumped")
     slot = slot.astype(np.int32)
+    if not says_step and (kept := np.unique(slot).size) < t.size / 2:
+        coarse = f"has {kept:,} different times for {t.size:,} samples"
+        raise arrays.wrong(coarse, "Write t as float64: at Unix times float32 can only tell apart every 128 s.")
     return t[0] + np.arange(slot[-1] + 1) * step_s, slot, step_s
+
+
+def _round_step(step_s: float) -> float:
+    """The step that was meant where times tremble: runs of 1.0003 s and of .9998 s are both of one second."""
+    meant_s = float(f"{step_s:.1e}")
+    return meant_s if abs(step_s - meant_s) <= _STEP_TOLERANCE * meant_s else step_s
 
 
 def _threads(arrays: _Arrays) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -217,7 +229,12 @@ def _threads(arrays: _Arrays) -> tuple[tuple[str, ...], tuple[int, ...]]:
     odd = next((name for name, part in zip(names, parts, strict=True) if part is None), None)
     if odd is not None or not names:
         raise arrays.wrong(f"names a thread {odd!r}, expected node/cpu such as n01/17" if names else "names no threads")
-    return tuple(part["node"] for part in parts if part), tuple(int(part["cpu"]) for part in parts if part)
+    nodes, cpus = tuple(part["node"] for part in parts if part), tuple(int(part["cpu"]) for part in parts if part)
+    counts = Counter(zip(nodes, cpus, strict=True))
+    if len(counts) < len(names):
+        node, cpu = counts.most_common(1)[0][0]
+        raise arrays.wrong(f"names the thread {node}/{cpu} more than once")
+    return nodes, cpus
 
 
 def _rates(arrays: _Arrays, samples: int, threads: int) -> Rates:
@@ -236,7 +253,9 @@ def _rates(arrays: _Arrays, samples: int, threads: int) -> Rates:
         whole = (percent >= 0).all(axis=2) & (sums > 0) & np.isfinite(sums)  # NaN is not >= 0
         odd = whole & (np.abs(sums - 100) > _SUM_TOLERANCE)
     if odd.sum() > 0.5 * max(1, whole.sum()):
-        raise arrays.wrong(f"has modes that sum to {float(np.median(sums[odd])):.4g} where 100 percent are expected")
+        median = float(np.median(sums[odd]))
+        hint = "Multiply shares by 100." if abs(median - 1) < _SUM_TOLERANCE / 100 else "Turn counters into percent of each step."
+        raise arrays.wrong(f"has modes that sum to {median:.4g} where 100 percent are expected", hint)
     grouped: Rates = np.stack(
         [_sum_of(percent, [place for place, name in enumerate(ours) if name == mode]) for mode in MODES], axis=2
     )

@@ -26,6 +26,7 @@ from stormpetrel.traces.networks.fitting_windows import fitted
 
 WINDOW_S: Final = 100.0
 TRAINING_SPANS: Final = (5, 8)  # of the spans of time of runs that do not say what they are for, the first five eighths teach
+_SAME_TIME_S: Final = 1e-3  # of the times of two runs
 VALIDATION_SHARE: Final = 0.15  # the last part of each training run, where no campaign is for validation
 
 
@@ -77,11 +78,12 @@ def split_traces(traces: Sequence[Trace], cut: Cut | None = None) -> SplitWindow
     """The windows of campaigns by what each is for; of runs that do not say it, by span of time.
 
     Of the latter, runs that overlap in time are one span; the first five eighths of the spans teach and the others test. A single
-    run is split by its own time, in the same proportion. Where there is no validation campaign, the last 15 % of each training
+    span is split by its own time, in the same proportion. Where there is no validation campaign, the last 15 % of each training
     run's time is taken for it. Windows that overlap are always of the same part; UsageError where campaigns that overlap in time
     are for different parts.
     """
     cut = cut or Cut()
+    _refuse_mixed_steps(traces)
     by_split = _by_campaign(traces) if _counts_text(traces) else _by_time(traces, cut)
     by_split = {split: _once(some, cut) for split, some in by_split.items()}
     train, validation = _teaching(by_split[Split.TRAIN], by_split[Split.VALIDATION], cut)
@@ -102,6 +104,16 @@ def teaching_windows(traces: Sequence[Trace], cut: Cut | None = None) -> tuple[W
     return _teaching(of_split[Split.TRAIN], of_split[Split.VALIDATION], cut)
 
 
+def _refuse_mixed_steps(traces: Sequence[Trace]) -> None:
+    by_step = {trace.step_s: trace.name for trace in traces}
+    if len(by_step) > 1:
+        steps = " and ".join(f"{step_s:g} s ({name[:80]!r})" for step_s, name in sorted(by_step.items())[:3])
+        raise UsageError(
+            f"The runs have steps of different lengths, such as {steps}: their windows cannot be compared.",
+            hint="Name runs of one step at a time.",
+        )
+
+
 def _counts_text(traces: Sequence[Trace]) -> bool:
     """Whether all campaigns say what they are for, or none does; UsageError where they disagree."""
     untold = [trace.name for trace in traces if trace.split is None]
@@ -115,8 +127,10 @@ def _counts_text(traces: Sequence[Trace]) -> bool:
 
 def _teaching(train: Sequence[Trace], validation: Sequence[Trace], cut: Cut) -> tuple[Windows, Windows]:
     if not validation:
-        parts = [_cut_in_time(trace, steps_of(cut.window_s, trace.step_s)) for trace in train]
-        train, validation = [early for early, _ in parts], [late for _, late in parts]
+        long = [trace for trace in train if trace.steps >= 2 * steps_of(cut.window_s, trace.step_s)] or train
+        parts = [_cut_in_time(trace, steps_of(cut.window_s, trace.step_s)) for trace in long]
+        short = [trace for trace in train if trace not in long]  # too short to be cut: they teach
+        train, validation = [*(early for early, _ in parts), *short], [late for _, late in parts]
     return _windows(train, Split.TRAIN, cut), _windows(validation, Split.VALIDATION, cut)
 
 
@@ -135,27 +149,31 @@ def _by_campaign(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
 
 def _by_time(traces: Sequence[Trace], cut: Cut) -> dict[Split, list[Trace]]:
     spans = time_spans(traces)
-    if len(traces) == 1 and spans:
-        return _by_part_of_one(traces[0], cut)
-    if len(spans) < 2:
-        there = f"are {len(traces)} runs that overlap in time and count as one" if len(traces) > 1 else "is no run"
-        raise UsageError(
-            f"There {there}, without a split: nothing would be left to test on.", hint="Name two runs of different times or more."
-        )
+    if not spans:
+        raise UsageError("There is no run: nothing would be left to test on.", hint="Name a run, or several.")
+    if len(spans) == 1:
+        return _by_part_of_one(spans[0], cut)
     taught = max(1, len(spans) * TRAINING_SPANS[0] // TRAINING_SPANS[1])
     train, test = ([trace for span in part for trace in span] for part in (spans[:taught], spans[taught:]))
     return {Split.TRAIN: train, Split.VALIDATION: [], Split.TEST: test}
 
 
-def _by_part_of_one(trace: Trace, cut: Cut) -> dict[Split, list[Trace]]:
-    """The first five eighths of the time of a single run for training, the rest for test."""
-    at, window_steps = trace.steps * TRAINING_SPANS[0] // TRAINING_SPANS[1], steps_of(cut.window_s, trace.step_s)
-    if trace.steps - at < window_steps:
+def _by_part_of_one(span: Sequence[Trace], cut: Cut) -> dict[Split, list[Trace]]:
+    """The first five eighths of the time of a single run, or of runs that overlap, for training, the rest for test."""
+    begin_s, end_s = _begin_s(span[0]), max(float(trace.time_s[-1]) for trace in span)
+    at_s = begin_s + (end_s - begin_s) * TRAINING_SPANS[0] / TRAINING_SPANS[1]
+    parts = [(trace, int(np.searchsorted(trace.time_s, at_s + _SAME_TIME_S, "right"))) for trace in span]
+    train = [_steps(trace, slice(0, at)) for trace, at in parts if at]
+    test = [_steps(trace, slice(at, None)) for trace, at in parts if at < trace.steps]
+    window_steps = steps_of(cut.window_s, span[0].step_s)
+    if not train or max((trace.steps for trace in test), default=0) < window_steps:
+        those = f"The run {span[0].name[:80]!r} has" if len(span) == 1 else f"The {len(span)} runs overlap in time, and have"
         raise UsageError(
-            f"The run {trace.name[:80]!r} has {trace.steps} steps, too few to be split by time into windows of {window_steps}.",
+            f"{those} {round((end_s - begin_s) / span[0].step_s):,} steps, too few to be split by time into windows of"
+            f" {window_steps}.",
             hint="Record a longer one, or name two runs of different times or more.",
         )
-    return {Split.TRAIN: [_steps(trace, slice(0, at))], Split.VALIDATION: [], Split.TEST: [_steps(trace, slice(at, None))]}
+    return {Split.TRAIN: train, Split.VALIDATION: [], Split.TEST: test}
 
 
 def _once(traces: Sequence[Trace], cut: Cut) -> list[Trace]:

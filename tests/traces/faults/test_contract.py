@@ -53,8 +53,26 @@ def test_what_names_no_fault_is_refused_in_a_sentence(reference, problem):
 
 def test_a_module_that_fails_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "broken.py").write_text("raise RuntimeError('no licence\\nsecond line')")
-    with pytest.raises(UsageError, match=r"cannot be imported: no licence\."):
+    with pytest.raises(UsageError, match=r"cannot be imported: RuntimeError: no licence\."):
         load_fault(f"{tmp_path}/broken.py:x")
+
+
+def test_a_script_that_ends_the_process_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / "script.py").write_text("raise SystemExit('usage: script.py FILE')")
+    with pytest.raises(UsageError, match=r"cannot be imported: SystemExit: usage: script\.py FILE\."):
+        load_fault(f"{tmp_path}/script.py:x")
+
+
+def test_a_file_may_have_dataclasses_and_import_what_lies_beside_it(tmp_path):
+    (tmp_path / "doses_of_a_test.py").write_text("SHARE = 0.5\n")
+    (tmp_path / "with_dose.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import ClassVar\n"
+        "from doses_of_a_test import SHARE\n\n@dataclass\nclass Dose:\n    share: float = SHARE\n    kind: ClassVar[str] = 'x'\n\n"
+        "def halved(windows, severity, seed):\n    windows[:, :, 0] *= Dose().share\n"
+        "    windows[:, :, 3] = 1 - windows[:, :, :3].sum(axis=2)\n    return windows\n"
+    )
+    after = inject(load_fault(f"{tmp_path}/with_dose.py:halved"), node(), "mild", 0)
+    np.testing.assert_allclose(after[:, :, 0], node()[:, :, 0] / 2)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +82,7 @@ def test_a_module_that_fails_is_refused_in_a_sentence(tmp_path):
         (lambda windows: windows * np.nan, "not finite"),
         (lambda windows: windows * 1.1, "do not sum to one"),
         (lambda windows: windows + np.array([-1.0, 1.0, 0.0, 0.0]), "do not sum to one"),
-        (lambda windows: None, "returned shape"),
+        (lambda windows: None, "returned nothing"),
         (lambda windows: windows.astype(str), "not numbers"),
     ],
 )
@@ -80,6 +98,20 @@ def failing(windows, severity, seed):
 def test_a_fault_that_raises_is_named_in_a_sentence():
     with pytest.raises(UsageError, match=r"The fault 'odd' raised RuntimeError: no licence\."):
         inject(Fault("odd", failing), node(), "mild", 0)
+
+
+def leaving(windows, severity, seed):
+    raise SystemExit
+
+
+def test_a_fault_that_ends_the_process_is_named_in_a_sentence():
+    with pytest.raises(UsageError, match="The fault 'odd' raised SystemExit: no reason given"):
+        inject(Fault("odd", leaving), node(), "mild", 0)
+
+
+@pytest.mark.parametrize("change", [lambda windows: windows.tolist(), lambda windows: windows.astype(np.float32)])
+def test_lists_and_single_precision_are_taken(change):
+    np.testing.assert_allclose(inject(returning(change), node(), "mild", 0), node(), atol=1e-6)
 
 
 def test_two_faults_of_one_name_are_refused_and_ones_own_replaces_a_built_in_one(tmp_path):

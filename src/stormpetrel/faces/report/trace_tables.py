@@ -118,8 +118,8 @@ def faults_table(cells: Mapping[str, Mapping[str, Mapping[str, FaultFigures]]], 
             detector = scorers[_DETECTOR]
             rows.append((fault, severity, detector.roc_auc, detector.recall, others[best], best, ceiling, unseen or aside))
     note = (
-        "ROC area per node window: with the fault against untouched. Recall at one false alarm per node and day. The ceiling is a"
-        " classifier that was trained on that very fault."
+        "ROC area per node window: with the fault against untouched. Recall at one false alarm per node and day, at none where the"
+        " untouched windows are fewer than a day has. The ceiling is a classifier that was trained on that very fault."
     )
     return Table("Faults injected into the test windows", columns, tuple(rows), note)
 
@@ -141,10 +141,11 @@ def exam_table(summary: FaultSummary) -> Table:
 def exam_sentences(summary: FaultSummary) -> list[str]:
     """In sentences: what was promised and kept, and what cannot be seen."""
     shares = ", ".join(f"{float(share):.1%} promised, {realised:.1%} flagged" for share, realised in summary.promised.items())
-    words = [f"Of {summary.windows['calm']:,} untouched node windows over {summary.spans} span(s) of time: {shares}."]
+    spans = "one span" if summary.spans == 1 else f"{summary.spans} spans"
+    words = [f"Of {summary.windows['calm']:,} untouched node windows over {spans} of time: {shares}."]
     if summary.learnt < FEWEST_CALM:
         words.append(
-            f"The detector has learnt from {summary.learnt:,} calm node windows. With fewer than {FEWEST_CALM} more may be"
+            f"The detector has learnt from {summary.learnt:,} normal node windows. With fewer than {FEWEST_CALM}, more may be"
             " flagged than promised, and the watch raises nothing by it: record longer."
         )
     if summary.not_visible:

@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +30,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("mild", "moderate", "severe")
 FaultFunction = Callable[[Floats, Severity, int], Floats]
 
 _SUM_TOLERANCE: Final = 1e-3
+_MOST_NAMED: Final = 12  # functions of a module that has not the one that was named
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,12 @@ def inject(fault: Fault, windows: npt.NDArray[np.floating[Any]], severity: Sever
     """
     before = np.array(windows, dtype=np.float64)
     try:
-        after = np.asarray(fault.function(before, severity, seed))
-    except Exception as error:  # whatever the function of others raises
-        raise _wrong(
-            fault, f"raised {type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0][:200]}"
-        ) from error
+        returned = fault.function(before, severity, seed)
+        after = np.asarray(returned)
+    except (Exception, SystemExit) as error:  # whatever the function of others raises
+        raise _wrong(fault, f"raised {type(error).__name__}: {_first_line(error)}") from error
+    if returned is None:
+        raise _wrong(fault, "returned nothing: changing its array is not enough, it must return one")
     if after.shape != windows.shape:
         raise _wrong(fault, f"returned shape {after.shape} for {windows.shape}")
     if after.dtype.kind not in "fiu":
@@ -77,8 +81,9 @@ def load_fault(reference: str) -> Fault:
     module = _imported(module_name)
     function = getattr(module, name, None)
     if not callable(function):
-        known = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))[:200]
-        raise UsageError(f"{module_name} has no function {name!r}.", hint=f"It has: {known or 'none'}.")
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        listed = ", ".join(known[:_MOST_NAMED]) + (", …" if len(known) > _MOST_NAMED else "")
+        raise UsageError(f"{module_name} has no function {name!r}.", hint=f"It has: {listed or 'none'}.")
     return Fault(name, function)
 
 
@@ -96,30 +101,39 @@ def _imported(name: str) -> ModuleType:
     try:
         if name.endswith(".py"):
             return _of_file(Path(name))
-        folder = str(Path.cwd())
-        sys.path.insert(0, folder)  # a console script does not look where it is started
-        try:
+        with _importing_from(Path.cwd()):  # a console script does not look where it is started
             return importlib.import_module(name)
-        finally:
-            sys.path.remove(folder)
     except UsageError:
         raise
-    except Exception as error:  # whatever the module of others raises while it is imported
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise UsageError(
-            f"{name[:200]} cannot be imported: {reason}.", hint="Name a module that Python finds from here."
-        ) from None
+    except (Exception, SystemExit) as error:  # whatever the module of others raises while it is imported
+        hint = "Name a module that Python finds from here, or the path of a Python file."
+        raise UsageError(f"{name[:200]} cannot be imported: {type(error).__name__}: {_first_line(error)}.", hint=hint) from None
 
 
 def _of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"There is no file {path}.", hint="Name a module, or the path of a Python file.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"faults_of_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no Python file.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up while it is executed
+    with _importing_from(path.resolve().parent):  # what lies beside it, as if the file had been started
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or ["no reason given"])[0][:200].rstrip(".")
 
 
 def _wrong(fault: Fault, what: str) -> UsageError:

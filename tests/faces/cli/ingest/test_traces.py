@@ -47,7 +47,7 @@ def test_the_report_for_programs_adds_up_and_has_the_promised_keys(site, campaig
 
 def test_people_read_what_was_left_out_and_which_node_was_silent(site, campaign):
     text = run(site, campaign).stdout
-    assert "8 windows of 2 threads on 1 nodes" in text and "6 new" in text and "2 left out (gap 2)" in text
+    assert "8 windows of 2 threads on 1 node in" in text and "6 new" in text and "2 left out (gap 2)" in text
     assert "nothing was seen of n1 from 2023-11-14 22:13:43 to 22:13:49 UTC" in text
 
 

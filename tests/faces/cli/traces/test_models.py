@@ -293,8 +293,8 @@ def test_the_exam_is_shown_in_words(exam_folder):
     words = ("--models", "0", "--no-bench", "--window", "16", "--faults", f"{exam_folder}/strange.py:everything_stops")
     shown = ran("evaluate", exam_folder, *words)
     assert "Faults injected into the test windows" in shown and "everything" in shown
-    assert "Of 40 untouched node windows over 1 span(s) of time: 5.0% promised" in shown
-    assert "has learnt from 120 calm node windows. With fewer than 200 more may be flagged than promised" in shown
+    assert "Of 40 untouched node windows over one span of time: 5.0% promised" in shown
+    assert "has learnt from 120 normal node windows. With fewer than 200, more may be flagged than promised" in shown
 
 
 def test_too_few_windows_for_an_exam_are_refused_where_it_was_asked_for(tmp_path):

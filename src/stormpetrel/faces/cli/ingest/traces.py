@@ -45,8 +45,8 @@ def ingest_traces(
 def _print_receipt(out: Console, name: str, receipt: TraceIngest) -> None:
     span = f", {receipt.first:%Y-%m-%d %H:%M} to {receipt.last:%Y-%m-%d %H:%M} UTC" if receipt.first and receipt.last else ""
     out.print(
-        f"{plain(name)}: {receipt.read:,} windows of {receipt.threads:,} threads on {receipt.nodes:,} nodes"
-        f" in {receipt.seconds:.1f} s{span}"
+        f"{plain(name)}: {receipt.read:,} window{'s' if receipt.read != 1 else ''} of {receipt.threads:,}"
+        f" thread{'s' if receipt.threads != 1 else ''} on {receipt.nodes:,} node{'s' if receipt.nodes != 1 else ''} in {receipt.seconds:.1f} s{span}"
     )
     left_out = ", ".join(f"{why} {count:,}" for why, count in receipt.left_out.items())
     out.print(
