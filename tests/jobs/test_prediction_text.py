@@ -2,6 +2,7 @@
 
 import pytest
 
+from stormpetrel.jobs.advice.text import job_facts
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.prediction_text import format_points, percent, prediction_text, reason_text, verdict_text
 from stormpetrel.jobs.predictor import Verdict
@@ -49,3 +50,18 @@ def test_log_odds_are_told_on_request():
 @pytest.mark.parametrize(("share", "words"), [(None, "–"), (0.0, "0 %"), (0.004, "under 1 %"), (0.5, "50 %"), (1.0, "over 99 %")])
 def test_nothing_is_ever_quite_certain(share, words):
     assert percent(share) == words
+
+
+@pytest.mark.parametrize(
+    ("by", "text"),
+    [
+        ("1000", "cancelled by its user"),
+        ("wren", "cancelled by its user"),
+        ("0", "cancelled by root: an administrator or Slurm itself"),
+        ("1001", "cancelled by user 1001"),
+        (None, "cancelled"),
+    ],
+)
+def test_a_cancelled_job_says_who_cancelled_it(by: str | None, text: str) -> None:
+    job = {"state": "CANCELLED", "user": "wren", "uid": 1000, "cancelled_by": by, "elapsed_s": 4.0}
+    assert job_facts(job, never_started=False) == [text, "ran 4 s"]

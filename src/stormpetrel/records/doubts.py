@@ -25,7 +25,7 @@ SEPARATOR: Final = ","
 MAX_MEMORY_BYTES: Final = 1 << 50  # 1 PiB: more than any job has had
 _MEMORY: Final = ("req_mem_bytes", "mem_bytes", "max_rss_bytes")
 _SIGKILL: Final = 9
-_KILLED_EXIT_CODE: Final = 128 + _SIGKILL
+_KILLED_EXIT_CODES: Final = (128 + _SIGKILL, _SIGKILL)  # as a shell tells it, and as sacct before 26.05 prints that
 _ABOVE: Final = 1.05  # sampling and rounding may put a sum this much above what it cannot exceed
 _CLOCK_S: Final = 2.0  # sacct rounds to seconds, and starts and ends are stamped by different daemons
 _OVERTIME_S: Final = 900.0  # Slurm ends a job within minutes of its limit; OverTimeLimit adds some
@@ -56,7 +56,7 @@ def _allocated_memory() -> pl.Expr:
 def _was_killed() -> pl.Expr:
     """Whether the job was killed, as one is that takes more memory than it may."""
     signals = [pl.col(name) == _SIGKILL for name in ("exit_signal", "failed_step_exit_signal")]
-    codes = [pl.col(name) == _KILLED_EXIT_CODE for name in ("exit_code", "failed_step_exit_code")]
+    codes = [pl.col(name).is_in(_KILLED_EXIT_CODES) for name in ("exit_code", "failed_step_exit_code")]
     return pl.any_horizontal(pl.col("state") == JobState.OUT_OF_MEMORY.value, *signals, *codes).fill_null(False)
 
 

@@ -230,6 +230,8 @@ def condor_state(status: str, *, exit_code: int | None, exited_by_signal: bool) 
 
 # Slurm reports a job that was killed for its memory by a signal of its own, 253: cut to the seven bits of a wait status, 125.
 SLURM_OUT_OF_MEMORY: Final = 125
+# Slurm's error 4021, cut in the same way: it could not open the output file or enter the working directory.
+SLURM_NOT_SET_UP: Final = 53
 _LAST: Final = 64
 _NAMES: Final = (
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT",
@@ -238,6 +240,7 @@ _NAMES: Final = (
 _MEANINGS: Final = {
     6: "aborted by the program itself",
     9: "killed, often for its memory",
+    8: "impossible arithmetic, such as a division by zero",
     11: "memory access error in the program",
     15: "told to stop by the system or a person",
 }
@@ -250,6 +253,8 @@ def format_signal(signal: int, exit_code: int = 0) -> str:
     """
     if signal == SLURM_OUT_OF_MEMORY:
         return f"killed for memory (Slurm's {exit_code}:{signal})"
+    if signal == SLURM_NOT_SET_UP:
+        return f"not begun (Slurm's {exit_code}:{signal}: no output file or folder)"
     if not 1 <= signal <= _LAST:
         return f"exit status {exit_code}:{signal} ({signal} is no signal)"
     if signal > len(_NAMES):

@@ -39,6 +39,14 @@ def job(**values: Any) -> dict[str, Any]:
         ({"exit_code": 127}, "script", "likely", "user"),
         ({"exit_code": 139}, "program", "likely", "user"),
         ({"exit_code": 1}, "program", "possible", "user"),
+        ({"exit_code": 11, "source": "sacct"}, "program", "likely", "user"),
+        ({"exit_code": 9, "source": "sacct", "max_rss_bytes": 8 * GB, "req_mem_bytes": 8 * GB}, "memory", "likely", "user"),
+        ({"exit_code": 11, "source": "sacct-json"}, "program", "possible", "user"),
+        ({"exit_signal": 9, "max_rss_bytes": 1 * GB, "req_mem_bytes": 8 * GB}, "killed", "possible", "unclear"),
+        ({"exit_signal": 53}, "set-up", "likely", "user"),
+        ({"exit_signal": 8}, "program", "likely", "user"),
+        ({"exit_signal": 2}, "ended", "likely", "user"),
+        ({"exit_signal": 40}, "ended", "possible", "unclear"),
         ({"failed_step_exit_signal": 11}, "program", "likely", "user"),
         ({}, "unknown", "possible", "unclear"),
     ],
@@ -56,6 +64,24 @@ def test_many_other_victims_make_the_node_suspect() -> None:
     cause = find_cause(job(exit_code=1), victims=SICK)
     assert cause is not None and (cause.kind, cause.fault) == ("node", "node")
     assert "5 of 5 jobs of 3 other users on n1" in cause.evidence[0]
+
+
+def test_what_sacct_cuts_is_told_with_the_evidence() -> None:
+    cause = find_cause(job(exit_code=11, source="sacct"))
+    assert cause is not None and cause.evidence == ("exit code 11, which is also how sacct prints 139: signal 11",)
+
+
+def test_a_job_killed_with_its_memory_full_is_not_blamed_on_a_node_that_little_speaks_against() -> None:
+    two_users = Victims(failed=3, ended=4, users=2, nodes=("n1",))
+    cause = find_cause(job(exit_signal=9, max_rss_bytes=10 * GB, req_mem_bytes=8 * GB), victims=two_users)
+    assert cause is not None and cause.kind == "memory"
+
+
+def test_a_node_is_not_suspected_where_as_many_fail_elsewhere() -> None:
+    everywhere = Victims(failed=5, ended=5, users=3, nodes=("n1",), failed_elsewhere=8, ended_elsewhere=10)
+    cause = find_cause(job(exit_code=1), victims=everywhere)
+    assert cause is not None and (cause.kind, cause.fault) == ("cluster", "unclear")
+    assert "5 of 5 jobs of 3 other users on n1, and 8 of 10 on other nodes" in cause.evidence[0]
 
 
 def test_a_time_out_stays_one_among_other_victims_but_the_fault_is_unclear() -> None:
@@ -86,8 +112,17 @@ def test_victims_are_others_on_the_same_nodes_at_the_same_time() -> None:
         ]
     )  # fmt: skip
     victims = victims_near(job(), past)
-    assert victims == Victims(failed=2, ended=3, users=2, nodes=("n1",))
+    assert victims == Victims(failed=2, ended=3, users=2, nodes=("n1",), failed_elsewhere=1, ended_elsewhere=1)
     assert victims_near(job(node_list=None), past) is None
+
+
+def test_failures_that_explain_themselves_do_not_count_against_a_node() -> None:
+    full = {"max_rss_bytes": 8 * GB, "req_mem_bytes": 8 * GB, "exit_signal": 9}
+    own = [{"state": "TIMEOUT"}, {"state": "OUT_OF_MEMORY"}, full, {"time_limit_s": 1800.0}]
+    past = job_frame([job(job_id=number, user=f"u{number}", **values) for number, values in enumerate(own, 2)])
+    victims, beside_a_time_out = victims_near(job(), past), victims_near(job(state="TIMEOUT"), past)
+    assert victims is not None and (victims.failed, victims.ended) == (0, 4)
+    assert beside_a_time_out is not None and beside_a_time_out.failed == 2
 
 
 def test_every_entry_has_a_message_of_its_own() -> None:

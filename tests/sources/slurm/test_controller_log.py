@@ -104,6 +104,53 @@ def test_a_signal_that_did_not_kill_leaves_the_job_as_it_ended(tmp_path: Path) -
     assert job["elapsed_s"] == 180.0
 
 
+@pytest.mark.parametrize(("name", "killed"), [("7", [0, 1]), ("7_1", [1]), ("7_1(7)", [1])])
+def test_scancel_ends_running_tasks_by_whichever_name_it_calls_them(tmp_path: Path, name: str, killed: list[int]) -> None:
+    path = written(
+        tmp_path,
+        "_slurm_rpc_submit_batch_job: JobId=7 InitPrio=1 usec=1",
+        "sched: Allocate JobId=7_0(8) NodeList=n001 #CPUs=1 Partition=debug",
+        "sched: Allocate JobId=7_1(7) NodeList=n001 #CPUs=1 Partition=debug",
+        f"_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId={name} uid 1000",
+    )
+    jobs, rejects, _, _ = read_all(ControllerLog(path))
+    cancelled = jobs.filter(state="CANCELLED").sort("array_task")
+    assert (rejects.height, jobs.height) == (0, 2)
+    assert cancelled["array_task"].to_list() == killed and set(cancelled["elapsed_s"]) <= {60.0, 120.0}
+
+
+def test_scancel_of_a_running_het_job_ends_all_its_components(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "_slurm_rpc_submit_batch_het_job: JobId=7 usec=1",
+        "sched: Allocate JobId=7+0(7) NodeList=n001 #CPUs=1 Partition=debug",
+        "sched: Allocate JobId=7+1(8) NodeList=n002 #CPUs=1 Partition=debug",
+        "_slurm_rpc_kill_job: REQUEST_KILL_JOB JobId=7 uid 1000",
+    )
+    jobs, *_ = read_all(ControllerLog(path))
+    assert jobs.sort("job_id")["state"].to_list() == ["CANCELLED", "CANCELLED"] and jobs["job_id_raw"].sort().to_list() == [7, 8]
+
+
+def test_the_number_behind_the_name_of_the_cluster_is_not_part_of_it(tmp_path: Path) -> None:
+    started = "slurmctld version 24.11.5 started on cluster alpha(2175)"
+    path = written(tmp_path, started, "_slurm_rpc_submit_batch_job: JobId=7 InitPrio=1 usec=1")
+    assert read_all(ControllerLog(path))[0]["cluster"].to_list() == ["alpha"]
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("update_node: node n1 state set to IDLE", EventKind.NODE_RETURNED),
+        ("update_node: node n1 state set to DRAINING", EventKind.NODE_DRAINED),
+        ("error: Setting node n1 state to INVAL with reason:Low RealMemory", EventKind.NODE_DRAINED),
+    ],
+)
+def test_what_becomes_of_a_node_is_an_event(tmp_path: Path, message: str, kind: EventKind) -> None:
+    log = ControllerLog(written(tmp_path, message))
+    read_all(log)
+    assert [(event.kind, event.nodes) for event in log.node_events] == [(kind, "n1")]
+
+
 def test_a_number_that_comes_round_again_is_another_job(tmp_path: Path) -> None:
     lines = ["_slurm_rpc_submit_batch_job: JobId=7 InitPrio=1 usec=1", "Time limit exhausted for JobId=7"]
     jobs, *_ = read_all(ControllerLog(written(tmp_path, *lines, *lines)))

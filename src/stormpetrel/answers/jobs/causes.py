@@ -42,7 +42,8 @@ def cause_of(site: Site, job: Mapping[str, Any], past: pl.DataFrame) -> JobCause
     cause = find_cause(job, victims=victims_near(job, past), message=_error_message(site, job))
     if cause is None:
         return None
-    sentence = f"{_SURE[cause.certainty]} {cause.sentence}. Whose fault: {_FAULTS[cause.fault]}."
+    happened = f"{_SURE[cause.certainty]} {cause.sentence}" if cause.sentence else "Its record does not say why it failed"
+    sentence = f"{happened}. Whose fault: {_FAULTS[cause.fault]}."
     return JobCause(**{**asdict(cause), "sentence": sentence, "evidence": list(cause.evidence)})
 
 

@@ -49,7 +49,7 @@ COLUMNS: Final = (
     "req_gpus", "gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes", "cpu_time_s", "busy_gpus", "quality",
 )  # fmt: skip
 _SIGKILL: Final = 9
-_KILLED_EXIT_CODE: Final = 128 + _SIGKILL
+_KILLED_EXIT_CODES: Final = (128 + _SIGKILL, _SIGKILL)  # as a shell tells it, and as sacct before 26.05 prints that
 _MEMORY_FULL: Final = 0.95  # share of its memory that a job which was killed must have used to look like an out-of-memory kill
 
 
@@ -184,8 +184,8 @@ def probably_out_of_memory() -> pl.Expr:
     killed = (
         (pl.col("exit_signal") == _SIGKILL)
         | (pl.col("failed_step_exit_signal") == _SIGKILL)
-        | (pl.col("exit_code") == _KILLED_EXIT_CODE)
-        | (pl.col("failed_step_exit_code") == _KILLED_EXIT_CODE)
+        | pl.col("exit_code").is_in(_KILLED_EXIT_CODES)
+        | pl.col("failed_step_exit_code").is_in(_KILLED_EXIT_CODES)
     )
     full = pl.col("max_rss_bytes") >= _MEMORY_FULL * requested_memory()
     return ((outcome() == "FAILED") & killed & full).fill_null(False)

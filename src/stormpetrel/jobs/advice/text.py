@@ -13,7 +13,7 @@ import numpy as np
 
 from stormpetrel.jobs.advice.kinds import ANY_APPLICATION, OTHER_USERS, SAME_APPLICATION, SAME_NAME, SAME_SIZE, Kind, Need
 from stormpetrel.jobs.reasons import span
-from stormpetrel.records.states import format_signal
+from stormpetrel.records.states import JobState, format_signal
 from stormpetrel.records.units import GB, format_memory
 
 MINUTE_S: Final = 60.0
@@ -173,8 +173,10 @@ COUNTED: Final = (CPUS, GPUS)  # busy or idle: nobody runs out of them
 
 
 def job_facts(job: Mapping[str, Any], *, never_started: bool) -> list[str]:
-    """Return how a job went, a phrase each: its exit, how long it ran, what it used, and where."""
+    """Return how a job went, a phrase each: who cancelled it, its exit, how long it ran, what it used, and where."""
     facts = []
+    if job.get("state") == JobState.CANCELLED:
+        facts.append(_cancelled_text(job))
     if job.get("exit_code") or job.get("exit_signal"):
         facts.append(format_exit(job.get("exit_code") or 0, job.get("exit_signal") or 0))
     if never_started:
@@ -188,6 +190,16 @@ def job_facts(job: Mapping[str, Any], *, never_started: bool) -> list[str]:
     if job.get("node_list"):
         facts.append(f"on {job['node_list']}")
     return facts
+
+
+def _cancelled_text(job: Mapping[str, Any]) -> str:
+    """Who cancelled a job; Slurm itself does so as root."""
+    by = job.get("cancelled_by")
+    if by is None:
+        return "cancelled"
+    if by in (str(job.get("uid")), job.get("user")):
+        return "cancelled by its user"
+    return "cancelled by root: an administrator or Slurm itself" if by in ("0", "root") else f"cancelled by user {clean(by)}"
 
 
 def need_texts(needs: Mapping[str, Any] | None) -> list[str]:

@@ -91,8 +91,11 @@ _ABOUT_NODES: Final = tuple(
         (EventKind.NODE_DOWN, rf"(?:error: )?Node {_NODES} unexpectedly rebooted.*"),
         (EventKind.NODE_DRAINED, rf"update_node: node {_NODES} state set to DRAIN\S*"),
         (EventKind.NODE_DRAINED, rf"(?:error: )?(?:drain_nodes: node|Prolog/Epilog failure on nodes) {_NODES}.*"),
+        (EventKind.NODE_DRAINED, rf"error: Setting node {_NODES} state to INVAL .*"),
         (EventKind.NODE_RETURNED, rf"(?:node_did_resp: )?node {_NODES} returned to service"),
-        (EventKind.CONTROLLER_STARTED, r"slurmctld version \S+ started on cluster (?P<nodes>\S{1,255})"),
+        (EventKind.NODE_RETURNED, rf"update_node: node {_NODES} state set to (?:IDLE|MIXED|ALLOCATED)\S*"),
+        # Newer versions put the number of the cluster behind its name.
+        (EventKind.CONTROLLER_STARTED, r"slurmctld version \S+ started on cluster (?P<nodes>[^\s()]{1,255})(?:\(\d+\))?"),
     )
 )
 _INTERESTING: Final = re.compile(rb"JobId=|[Nn]odes? \S|slurmctld version ")
@@ -204,6 +207,7 @@ class RunMerger:
         self._submitted: dict[str, datetime] = {}  # by the id that sbatch printed: of an array and of a het job all have one
         self._cancelled: dict[str, datetime] = {}  # by a line that stood before that of the submission
         self._ended: dict[str, None] = {}
+        self._parts: dict[str, dict[str, None]] = {}  # the open tasks and components of an array or het job
         self._unknown: set[str] = set()  # jobs whose submission is not in the log, each refused once
 
     def take(self, line: int, at: datetime, message: str) -> bool:
@@ -222,16 +226,23 @@ class RunMerger:
         self._open.clear()
 
     def _note(self, kind: str, match: re.Match[str], line: int, at: datetime) -> None:
-        job = match["job"]
+        job = _without_number(match["job"])
         if kind in ("submit", "interactive"):
             self._submit(job, line, at)
         if kind == JobState.CANCELLED and job not in self._open:
             self._cancelled[job] = at
             self._batch.count_merged()
             return
+        if kind == "kill" and self._parts.get(job):  # scancel of a whole array or het job
+            for part in self._parts[job]:
+                self._note_kill(self._open[part], match, at)
+            self._batch.count_merged()
+            return
         run = self._run_of(job, line)
         if run is not None:
             run.line = line
+            if match["job"].startswith(f"{job}("):
+                run.job = match["job"]  # with the number that the task or component has for itself
             self._follow(kind, match, run, at)
         elif self._is_new_stranger(job):
             self._batch.refuse(line, "no_submit_time", f"the submission of job {job} is not in the log", match[0])
@@ -247,10 +258,10 @@ class RunMerger:
         elif word == "outcome":
             run.outcome = JobState(state) if run.start else None
         elif word == "kill":
-            run.outcome, run.cancelled_by, run.end = JobState.CANCELLED, match["uid"], at
+            self._note_kill(run, match, at)
         elif word == "requeue" and run.start:
             self._end(run, JobState(state), at)
-            self._open[run.job] = Run(run.job, run.line, run.submit, restart=run.restart + 1, partition=run.partition)
+            self._add(Run(run.job, run.line, run.submit, restart=run.restart + 1, partition=run.partition))
             return
         elif word == "done" and run.start:
             self._end(run, _state_of(run), at)
@@ -270,7 +281,9 @@ class RunMerger:
         if job in self._cancelled:
             self._end(self._open[job], JobState.CANCELLED, max(at, self._cancelled.pop(job)))
         if len(self._open) > _MAX_OPEN:
-            self._write(self._open.pop(next(iter(self._open))))
+            oldest = next(iter(self._open.values()))
+            self._drop(oldest)
+            self._write(oldest)
 
     def _run_of(self, job: str, line: int) -> Run | None:
         """The run that a line is about; a task or a component begins with the first line that names it."""
@@ -284,8 +297,27 @@ class RunMerger:
         if whole not in self._submitted or job == whole:
             return None
         self._open.pop(whole, None)  # the array itself is no job
-        self._open[job] = Run(job, line, self._submitted[whole])
+        self._ended[whole] = None
+        self._add(Run(job, line, self._submitted[whole]))
         return self._open[job]
+
+    def _add(self, run: Run) -> None:
+        name = _without_number(run.job)
+        self._open[name] = run
+        whole = _whole(name)
+        if whole != name:
+            self._parts.setdefault(whole, {})[name] = None
+
+    def _drop(self, run: Run) -> None:
+        name = _without_number(run.job)
+        self._open.pop(name, None)
+        parts = self._parts.get(_whole(name), {})
+        parts.pop(name, None)
+        if not parts:
+            self._parts.pop(_whole(name), None)
+
+    def _note_kill(self, run: Run, match: re.Match[str], at: datetime) -> None:
+        run.outcome, run.cancelled_by, run.end = JobState.CANCELLED, match["uid"], at
 
     def _is_new_stranger(self, job: str) -> bool:
         """Whether a job that was never submitted, as far as the log goes, is met for the first time."""
@@ -314,9 +346,9 @@ class RunMerger:
     def _end(self, run: Run, state: JobState, at: datetime) -> None:
         run.state, run.end = state, at
         run.outcome = None
-        self._open.pop(run.job, None)
+        self._drop(run)
         self._write(run)
-        self._ended[run.job] = None
+        self._ended[_without_number(run.job)] = None
         if len(self._ended) > _MAX_OPEN:
             del self._ended[next(iter(self._ended))]
 
@@ -324,6 +356,16 @@ class RunMerger:
         if run.outcome is not None and run.end is not None:  # killed, and nothing came after it
             run.state = run.outcome
         self._batch.add(_row(run, self.cluster or "cluster"), run.line)
+
+
+def _without_number(job: str) -> str:
+    """The name of a run without the number of its own: 4_2(9) is 4_2, as scancel and some lines call it."""
+    return job.partition("(")[0]
+
+
+def _whole(job: str) -> str:
+    """The id that sbatch printed: 4 of the task 4_2 and of the component 4+1."""
+    return job.partition("_")[0].partition("+")[0]
 
 
 def _state_of(run: Run) -> JobState:

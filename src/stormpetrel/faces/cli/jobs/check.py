@@ -206,7 +206,9 @@ def _print_outlook(out: Console, needs: Mapping[str, NeedOutlook] | None, wait: 
 
 def _print_advice(out: Console, advice: list[Advice]) -> None:
     for number, piece in enumerate(advice, 1):
-        out.print(f"\n{'Experiment' if piece.experiment else 'Advice'} {number}: {plain(piece.sentence)}")
+        says_nothing = piece.column is None and not piece.evidence and not piece.experiment
+        what = "Advice: none yet." if says_nothing else f"{'Experiment' if piece.experiment else 'Advice'} {number}:"
+        out.print(f"\n{what} {plain(piece.sentence)}")
         for line in (piece.line, piece.mem_update):
             if line:
                 out.print(f"    write: {plain(line)}")
