@@ -57,6 +57,15 @@ def write_pbs(path: Path, jobs: int) -> None:
     path.write_text("".join(f"{lines[number % len(lines)].replace(';E;', f';E;{number + 10}', 1)}\n" for number in range(jobs)))
 
 
+def write_lsf(path: Path, jobs: int) -> None:
+    """The records of lsb.acct, which are written after the documentation, with job ids of their own."""
+    lines = [line for line in (RECORDINGS / "lsf" / "lsb.acct").read_text().splitlines() if line.startswith('"JOB_FINISH"')]
+    with path.open("w") as file:
+        for number in range(jobs):
+            words = lines[number % len(lines)].split(" ", 4)
+            file.write(" ".join([*words[:3], str(1000 + number), words[4]]) + "\n")
+
+
 def cpu_s(path: Path, format_name: str) -> tuple[float, int]:
     began, rows = time.process_time(), 0
     for chunk in open_source(str(path), format_name, ReadOptions()).chunks():
@@ -65,10 +74,11 @@ def cpu_s(path: Path, format_name: str) -> tuple[float, int]:
 
 
 def measure(folder: Path, jobs: int, repeat: int) -> dict[str, Any]:
-    files = {"sacct-json": folder / "sacct.json", "pbs": folder / "pbs.log", "condor-history": folder / "history.json"}
-    for write, path in zip((write_sacct, write_pbs, write_history), files.values(), strict=True):
+    files = {"sacct-json": folder / "sacct.json", "pbs": folder / "pbs.log", "lsf": folder / "lsb.acct"}
+    files |= {"condor-history": folder / "history.json"}
+    for write, path in zip((write_sacct, write_pbs, write_lsf, write_history), files.values(), strict=True):
         write(path, jobs)
-    cases = [("sacct-json by rows", "sacct-json", ROWS), ("pbs by rows", "pbs", ROWS)]
+    cases = [("sacct-json by rows", "sacct-json", ROWS), ("pbs by rows", "pbs", ROWS), ("lsf by rows", "lsf", ROWS)]
     cases += [("condor-history by rows", "condor-history", ROWS), ("condor-history by columns", "condor-history", COLUMNS)]
     best: dict[str, dict[str, float]] = {}
     for turn in range(repeat + 1):  # the first compiles

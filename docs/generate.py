@@ -263,6 +263,8 @@ def foreign_states() -> str:
             labels.setdefault(name, {}).setdefault(state, []).append(code(label))
     for status, state in states._PBS_NEGATIVE_EXIT.items():
         labels.setdefault("PBS Exit_status", {}).setdefault(state, []).append(code(status))
+    for label, state in {**states._LSF_STATUS, **states._LSF_REASON_STATES}.items():
+        labels.setdefault("LSF", {}).setdefault(state, []).append(code(label))
     rows = (
         (code(state.value), *(", ".join(found.get(state, ())) for found in labels.values()))
         for state in JobState

@@ -22,6 +22,7 @@ from stormpetrel.records.quality import check, no_rejects
 from stormpetrel.records.unread import PREFIX, settle
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.store.site import Site, create_site, open_site
+from tests.lsf_records import acct_line
 
 T0 = datetime(2024, 3, 4, 8, 0, tzinfo=UTC)
 
@@ -187,6 +188,20 @@ def pbs_document(jobs: list[Job]) -> Document:
     return Document([line(job).encode() for job in jobs])
 
 
+def lsf_document(jobs: list[Job]) -> Document:
+    """lsb.acct: one JOB_FINISH record a job."""
+
+    def line(job: Job) -> str:
+        return acct_line(
+            job.job_id, submit=int(job.submit.timestamp()), start=int(job.start.timestamp()), end=int(job.end.timestamp()),
+            user=job.user, name=job.name, status=64 if job.state == "COMPLETED" else 32, exit_status=job.exit_code << 8,
+            slots=job.cpus, hosts=(f"{job.cpus}*n001",), effective=f"rusage[mem={job.mem_mib}.00] ", limit=job.limit_s,
+            run_s=job.run_s,
+        )  # fmt: skip
+
+    return Document([line(job).encode() for job in jobs])
+
+
 def slurmctld_document(jobs: list[Job]) -> Document:
     """The lines that slurmctld writes about each job, one record per job."""
 
@@ -323,6 +338,7 @@ DOCUMENTS: dict[str, Callable[[list[Job]], Document]] = {
     "jobcomp": jobcomp_document,
     "swf": swf_document,
     "pbs": pbs_document,
+    "lsf": lsf_document,
     "condor-history": condor_history_document,
     "condor-events": condor_events_document,
     "lumos": lumos_document,

@@ -111,6 +111,14 @@ DAMAGE = {
         "no kind": lambda record: record.replace(b";E;", b";", 1),
         "no time": lambda record: record.replace(b"ctime=", b"ctime=x").replace(b"qtime=", b"qtime=x"),
     },
+    "lsf": {
+        **LINE_DAMAGE,
+        "half a line": cut,
+        "an open quote": lambda record: record.replace(b'"normal"', b'"normal', 1),
+        "no length": lambda record: record.replace(b" 0 1 ", b" 0 many ", 1),
+        "no time": lambda record: re.sub(rb'("JOB_FINISH" "[0-9.]+") \d+', rb"\1 soon", record),
+        "no such status": lambda record: re.sub(rb" (64|32) 100.0 ", b" 5 100.0 ", record),
+    },
     "slurmctld": {
         "a NUL byte": lambda record: record.replace(b"submit", b"sub\0mit"),
         "invalid UTF-8": lambda record: record.replace(b"submit", b"sub\xff\xfemit"),
@@ -173,6 +181,12 @@ ODD = {
         "req_mem_bytes": swapped(rb"(Resource_List.mem)=\S+", rb"\1=lots"),
         "time_limit_s": swapped(rb"(Resource_List.walltime)=\S+", rb"\1=1:2:3:4:5"),
         "start_time": swapped(rb" start=\S+", b" start=9" + b"9" * 20),
+    },
+    "lsf": {
+        "start_time": swapped(rb' \d+ "(?=[a-z0-9_-]+" "normal")', b' soon "'),
+        "user_cpu_s": swapped(rb"1100.5 99.5", b"lots 99.5"),
+        "time_limit_s": swapped(rb" \d+ 4194304 ", b" 1e99 4194304 "),
+        "max_rss_bytes": swapped(rb' 1024 0 "" ', b' 10.5 0 "" '),
     },
     "slurmctld": {},  # a line that says something else is another line: there is no column in it to be lost
     "sacct-json": {

@@ -1,4 +1,4 @@
-"""Job states: the words of Slurm, HTCondor, PBS and SWF on one vocabulary; signals and exit codes as text.
+"""Job states: the words of Slurm, HTCondor, PBS, LSF and SWF on one vocabulary; signals and exit codes as text.
 
 raw label -> JobState. The raw label is always kept with it (`state_raw`).
 """
@@ -155,6 +155,59 @@ _PBS_NEGATIVE_EXIT = {
 _PBS_SIGNAL_BASE = 256  # Exit_status = 256 + signal where a signal ended the job
 _SIGKILL, _SIGTERM = 9, 15
 
+# LSF: the words of bjobs, bacct and bhist.
+_LSF_STATUS = {
+    "PEND": JobState.PENDING,
+    "WAIT": JobState.PENDING,
+    "PSUSP": JobState.HELD,
+    "RUN": JobState.RUNNING,
+    "PROV": JobState.RUNNING,
+    "USUSP": JobState.SUSPENDED,
+    "SSUSP": JobState.SUSPENDED,
+    "UNKWN": JobState.UNKNOWN,
+    "ZOMBI": JobState.UNKNOWN,
+    "DONE": JobState.COMPLETED,
+    "EXIT": JobState.FAILED,
+}
+# lsbatch.h: exitInfo of a JOB_FINISH record is the place in this list, bacct and bhist print the word.
+LSF_REASONS = (
+    "TERM_UNKNOWN", "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_OTHER", "TERM_RUNLIMIT", "TERM_DEADLINE",
+    "TERM_PROCESSLIMIT", "TERM_FORCE_OWNER", "TERM_FORCE_ADMIN", "TERM_REQUEUE_OWNER", "TERM_REQUEUE_ADMIN", "TERM_CPULIMIT",
+    "TERM_CHKPNT", "TERM_OWNER", "TERM_ADMIN", "TERM_MEMLIMIT", "TERM_EXTERNAL_SIGNAL", "TERM_RMS", "TERM_ZOMBIE", "TERM_SWAP",
+    "TERM_THREADLIMIT", "TERM_SLURM", "TERM_BUCKET_KILL", "TERM_CTRL_PID", "TERM_CWD_NOTEXIST", "TERM_REMOVE_HUNG_JOB",
+    "TERM_ORPHAN_SYSTEM", "TERM_PRE_EXEC_FAIL", "TERM_DATA", "TERM_MC_RECALL", "TERM_RC_RECLAIM", "TERM_CSM_ALLOC", "TERM_KUBE",
+    "TERM_RC",
+)  # fmt: skip
+# Those that are not listed (limits on processes and threads, a working folder that is not there, …) leave the job FAILED.
+_LSF_REASON_STATES = {
+    "TERM_RUNLIMIT": JobState.TIMEOUT,
+    "TERM_CPULIMIT": JobState.TIMEOUT,
+    "TERM_DEADLINE": JobState.DEADLINE,
+    "TERM_WINDOW": JobState.DEADLINE,
+    "TERM_MEMLIMIT": JobState.OUT_OF_MEMORY,
+    "TERM_SWAP": JobState.OUT_OF_MEMORY,
+    "TERM_OWNER": JobState.CANCELLED,
+    "TERM_ADMIN": JobState.CANCELLED,
+    "TERM_FORCE_OWNER": JobState.CANCELLED,
+    "TERM_FORCE_ADMIN": JobState.CANCELLED,
+    "TERM_BUCKET_KILL": JobState.CANCELLED,
+    "TERM_CHKPNT": JobState.CANCELLED,
+    "TERM_ORPHAN_SYSTEM": JobState.CANCELLED,
+    "TERM_PREEMPT": JobState.PREEMPTED,
+    "TERM_LOAD": JobState.PREEMPTED,
+    "TERM_RC_RECLAIM": JobState.PREEMPTED,
+    "TERM_OTHER": JobState.REQUEUED,
+    "TERM_REQUEUE_OWNER": JobState.REQUEUED,
+    "TERM_REQUEUE_ADMIN": JobState.REQUEUED,
+    "TERM_MC_RECALL": JobState.REQUEUED,
+    "TERM_EXTERNAL_SIGNAL": JobState.NODE_FAIL,
+    "TERM_RMS": JobState.NODE_FAIL,
+    "TERM_ZOMBIE": JobState.NODE_FAIL,
+    "TERM_SLURM": JobState.NODE_FAIL,
+    "TERM_REMOVE_HUNG_JOB": JobState.NODE_FAIL,
+}
+_SHUTDOWN_SIGNALS = frozenset({1, 9, 15, 30})  # HUP, KILL, TERM, PWR: what a node that goes down sends to its processes
+
 _BY_WHOM = re.compile(r"^([A-Z_]+) by (\S+)$")  # sacct names who ended a job: CANCELLED by 1000, of some versions FAILED by 1000
 _TRUNCATED = re.compile(r"^([A-Za-z_]+)(?: by?)?(\+?)$")
 _SHORTEST_CUT = 5  # letters of a word that is cut off without a mark
@@ -218,6 +271,21 @@ def pbs_state(exit_status: int) -> JobState:
     if signal in (_SIGKILL, _SIGTERM):
         return JobState.CANCELLED
     return JobState.FAILED
+
+
+def lsf_state(status: str, reason: str = "", *, signal: int = 0, has_started: bool = True) -> JobState | None:
+    """The state behind a status of LSF and the reason (`TERM_…`) with which it ended a job; None where LSF has no such status.
+
+    A signal from outside of LSF is a failure of the node only if it is one that a node sends when it goes down: a program that
+    crashes by SIGSEGV is reported so, too. A job that exits before it has started was killed in the queue.
+    """
+    state = _LSF_STATUS.get(status)
+    if state is not JobState.FAILED:
+        return state
+    state = _LSF_REASON_STATES.get(reason, JobState.FAILED)
+    if reason == "TERM_EXTERNAL_SIGNAL" and signal not in _SHUTDOWN_SIGNALS:
+        state = JobState.FAILED
+    return JobState.CANCELLED if state is JobState.FAILED and not has_started else state
 
 
 def condor_state(status: str, *, exit_code: int | None, exited_by_signal: bool) -> JobState | None:

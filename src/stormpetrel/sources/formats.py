@@ -21,6 +21,7 @@ from stormpetrel.sources.contract import EventSource, JobSource
 from stormpetrel.sources.htcondor.event_jobs import CondorEvents
 from stormpetrel.sources.htcondor.history import CondorHistory
 from stormpetrel.sources.lines import LineFile
+from stormpetrel.sources.lsf.log import LsfLog
 from stormpetrel.sources.pbs import PbsAccounting
 from stormpetrel.sources.slurm.controller_log import ControllerEvents, ControllerLog
 from stormpetrel.sources.slurm.jobcomp import JobCompletions
@@ -34,6 +35,7 @@ from stormpetrel.sources.tables.task_table import TaskTable, recognises, split_h
 
 DEFAULT_CLUSTER: Final = "cluster"
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
+_LSF_LINE: Final = re.compile(rb'^"(JOB_FINISH|EVENT_ADRSV_FINISH|JOB_RESIZE)" "\d')
 _CONTROLLER_LINE: Final = re.compile(rb"^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\]]{0,16}\] ")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
 CONDOR_EVENTS: Final = "condor-events"
@@ -75,6 +77,7 @@ _OPENERS: Final[dict[str, Callable[[str, ReadOptions], JobSource]]] = {
     "jobcomp": lambda path, options: JobCompletions(path, cluster=options.named_cluster),
     "swf": lambda path, options: SwfLog(path, cluster=options.named_cluster),
     "pbs": lambda path, options: PbsAccounting(path, time_zone=options.time_zone, cluster=options.cluster),
+    "lsf": lambda path, options: LsfLog(path, time_zone=options.time_zone, cluster=options.cluster, year=options.year),
     "condor-history": lambda path, options: CondorHistory(path, time_zone=options.time_zone, cluster=options.cluster),
     CONDOR_EVENTS: lambda path, options: CondorEvents(
         path, time_zone=options.time_zone, cluster=options.cluster, year=options.year
@@ -130,6 +133,8 @@ def _format_of(head: bytes) -> str | None:
         return "sacct"
     if any(_PBS_LINE.match(line) for line in text.split(b"\n")[:5]):
         return "pbs"
+    if any(_LSF_LINE.match(line) for line in text.split(b"\n")[:20]):
+        return "lsf"
     if any(_EVENT_LINE.match(line) for line in text.split(b"\n")[:20]):
         return "condor-events"
     if first.startswith(b";") or _resembles_swf(text):

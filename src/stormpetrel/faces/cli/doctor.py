@@ -110,7 +110,7 @@ def _print_receipt(out: Console, folder: Path, receipt: SiteReceipt) -> None:
     site = f"stormpetrel --site {folder}"
     if receipt.has_slurm:
         out.print(f"  {site} ingest jobs --live")
-    out.print(f"  {site} ingest jobs FILE   # sacct -P output, SWF, PBS, HTCondor, CSV; for sacct:")
+    out.print(f"  {site} ingest jobs FILE   # sacct -P output, SWF, PBS, LSF, HTCondor, CSV; for sacct:")
     out.print(f"      sacct -a -D -P -S 2024-01-01 -o {_FIELDS} > jobs.txt")
     if receipt.event_log:
         out.print(f"  {site} ingest jobs {receipt.event_log}")

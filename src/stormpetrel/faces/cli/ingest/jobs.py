@@ -28,7 +28,7 @@ def ingest_jobs(
         str | None,
         typer.Option(
             "--format",
-            help="sacct, sacct-json, slurmctld, jobcomp, swf, pbs, condor-history, condor-events, tasks, lumos, alcf-djc, "
+            help="sacct, sacct-json, slurmctld, jobcomp, swf, pbs, lsf, condor-history, condor-events, tasks, lumos, alcf-djc, "
             "supercloud or a column map (.toml); detected from the file if left out.",
             show_default=False,
         ),
