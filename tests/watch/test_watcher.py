@@ -13,7 +13,6 @@ from stormpetrel.watch.watcher import LoopFirst, SteppingWatcher, WatcherThreads
 from tests.builders import make_site
 from tests.parts.alarm_findings import finding
 
-
 LIMIT_S = 60.0
 
 
