@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from stormpetrel.config import settings_from
+from stormpetrel.ingest import job_event_counts
 from stormpetrel.lifecycle.event_models import train_event_model
 from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from stormpetrel.store.site import Site, create_site
 from stormpetrel.watch.event_findings import GridWatch
 from stormpetrel.watch.metrics import WatchMetrics
+from tests.answers.live_sites import put_jobs
+from tests.builders import make_site
+from tests.lifecycle.sites import steady_log
 from tests.parts.grid_event_log import write_event_log
 
 WEEKS = 5
 HOURS = WEEKS * 168
+LIMIT_S = 60.0
 
 
 def _site(tmp_path: Path, event_log: Path) -> Site:
@@ -37,6 +43,34 @@ def test_the_log_is_read_once_per_bucket_and_a_missing_one_is_told_not_raised(tm
         first = watch.step()
         assert first is not None and first.problem is not None and "EventLog" in first.problem
         assert watch.step() is None  # not before some minutes have passed
+
+
+def test_a_full_job_table_is_counted_in_pieces_that_give_way_and_it_is_the_same_as_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    for number, piece_jobs in enumerate([1000, 20]):
+        monkeypatch.setattr(job_event_counts, "PIECE_JOBS", piece_jobs)
+        gave_way: list[bool] = []
+        with make_site(tmp_path / f"site{number}") as site:
+            put_jobs(site, steady_log(120))
+            watch = GridWatch(site, give_way=lambda site=site, gave_way=gave_way: gave_way.append(is_free(site)))
+            step = watch.step()
+            assert step is not None and step.problem is None
+            counts.append(site.event_counts.read(places=True).collect().sort("bucket_start", "place", "kind", "value"))
+        assert all(gave_way) and len(gave_way) > (1 if piece_jobs == 1000 else 5)
+    assert counts[0].height and counts[1].equals(counts[0])
+
+
+def is_free(site: Site) -> bool:
+    """Whether another thread can write to the site's tables now."""
+
+    def write() -> bool:
+        with site.state.writer_lock():
+            return True
+
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(write).result(LIMIT_S)
 
 
 def test_a_log_that_grows_is_counted_and_scored_and_its_silence_is_an_alarm(

@@ -9,9 +9,11 @@ import pytest
 from stormpetrel.errors import SourceUnavailableError, StoreError
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.logs import Log
-from stormpetrel.watch.watcher import SteppingWatcher, WatcherThreads
+from stormpetrel.watch.watcher import LoopFirst, SteppingWatcher, WatcherThreads
 from tests.builders import make_site
 from tests.parts.alarm_findings import finding
+
+LIMIT_S = 60.0
 
 
 class MadeWatcher:
@@ -97,3 +99,35 @@ def test_a_source_that_is_away_is_asked_more_and_more_rarely_and_is_not_told_twi
     pauses = [watcher.step() for _ in range(3)]
     assert pauses[0] < pauses[1] and pauses[2] == 0.01 and not stream.getvalue()
     assert watcher.health.problem == "" and watcher.health.stepped is not None
+
+
+def gives_way(first):
+    """A thread that gives way once; it ends when it has."""
+    thread = threading.Thread(target=first.give_way, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_long_work_beside_the_loop_goes_on_when_the_turn_is_over():
+    first = LoopFirst(longest_s=LIMIT_S)
+    with first.turn():
+        beside = gives_way(first)
+        beside.join(0.05)
+        assert beside.is_alive()
+    beside.join(LIMIT_S)
+    assert not beside.is_alive()
+
+
+def test_a_turn_that_hangs_holds_up_what_is_beside_it_for_a_while_only():
+    first = LoopFirst(longest_s=0.05)
+    with first.turn():
+        beside = gives_way(first)
+        beside.join(LIMIT_S)
+        assert not beside.is_alive()
+
+
+def test_between_turns_nobody_waits():
+    first = LoopFirst(longest_s=LIMIT_S)
+    with pytest.raises(ValueError), first.turn():
+        raise ValueError
+    first.give_way()

@@ -95,8 +95,11 @@ class _Taking:
         self._commit(span, counts)
         self._report.count(counts)
         if counts.height:
-            last = max(counts["bucket_start"]) + timedelta(seconds=int(counts["bucket_s"].max()))  # type: ignore[arg-type]
-            self._report.stretch(min(counts["bucket_start"]), last)
+            # One value each, not the column as objects: half a million of them would hold up the loop of the watch for seconds.
+            first, last, bucket_s = counts.select(
+                first=pl.col("bucket_start").min(), last=pl.col("bucket_start").max(), bucket_s=pl.col("bucket_s").max()
+            ).row(0)
+            self._report.stretch(first, last + timedelta(seconds=bucket_s))
         self._read_to = span.end
         if self._store.reasons.read(self._source).height:
             self._update_reasons([], None if span.missing else again)

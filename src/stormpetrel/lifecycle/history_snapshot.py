@@ -12,7 +12,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,7 +74,8 @@ def carry_history(site: Site, predictor: JobPredictor, *, until: datetime, fewes
     files = site.jobs.table.files()  # before any row is read
     if held is not None and held.cut <= until - LAG / 2 and _is_current(site, held, identity, predictor):
         try:
-            predictor.history.restore(_arrays(held))
+            with _arrays(held) as arrays:
+                predictor.history.restore(arrays)
         except (OSError, KeyError, ValueError, zipfile.BadZipFile, pl.exceptions.PolarsError):
             held = None
     else:
@@ -240,12 +241,14 @@ def _read(site: Site, identity: Mapping[str, Any]) -> _Snapshot | None:
         return None
 
 
-def _arrays(held: _Snapshot) -> dict[str, np.typing.NDArray[Any]]:
+@contextmanager
+def _arrays(held: _Snapshot) -> Iterator[Mapping[str, np.typing.NDArray[Any]]]:
+    """The arrays of a snapshot, each read when it is looked up; ValueError where the file is not the one that was written."""
     with held.arrays.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != held.sha256:
             raise ValueError("its digest is another one")
     with np.load(held.arrays, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+        yield stored
 
 
 def _write(site: Site, identity: Mapping[str, Any], predictor: JobPredictor, cut: datetime, swept: Sequence[Path]) -> None:

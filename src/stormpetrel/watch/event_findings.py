@@ -223,10 +223,20 @@ class GridStep:
 
 
 class GridWatch:
-    """Watches the grid of one site; a site without event sources costs nothing."""
+    """Watches the grid of one site; a site without event sources costs nothing.
 
-    def __init__(self, site: Site, book: SourceBook | None = None, *, models: Site | None = None) -> None:
-        self._site = site
+    `give_way` is called before sources are read and after each piece of a long one, such as a full job table at the first watch.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        book: SourceBook | None = None,
+        *,
+        models: Site | None = None,
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._site, self._give_way = site, give_way
         self._models = models or site  # whose models judge: a copy of a site has none of its own
         self._book = book or SourceBook()
         self.is_active = has_event_sources(site)
@@ -259,7 +269,9 @@ class GridWatch:
 
     def _read_sources(self) -> list[str]:
         """Take in what the sources tell since the last poll; what is wrong with them."""
-        return [why for report in ingest_live_events(self._site, poll_source=self._poll_source) for why in report.problems]
+        self._give_way()
+        reports = ingest_live_events(self._site, progress=lambda _share, _text: self._give_way(), poll_source=self._poll_source)
+        return [why for report in reports for why in report.problems]
 
     def _poll_source(self, name: str) -> AbstractContextManager[Seen]:
         """A poll of one source, once per bucket; in real seconds, also where the site's clock runs faster."""

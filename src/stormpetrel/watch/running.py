@@ -48,7 +48,7 @@ from stormpetrel.watch.service import Health, serving
 from stormpetrel.watch.system_findings import SystemFindings
 from stormpetrel.watch.trace_findings import TraceFindings, watches_traces
 from stormpetrel.watch.training import TrainingSchedule
-from stormpetrel.watch.watcher import Stepping, SteppingWatcher, Watcher, WatcherThreads
+from stormpetrel.watch.watcher import LoopFirst, Stepping, SteppingWatcher, Watcher, WatcherThreads
 
 _QUALITY_EVERY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 600.0
@@ -115,7 +115,8 @@ class WatchRunner:
         self.health, self.metrics = Health(options.poll_s, book), WatchMetrics(book)
         self.monitor = HealthMonitor(site.state, book, log)
         self._watch = self._job_watch() if has_job_sources(site.settings) else None
-        grid = GridWatch(site, book)
+        self._loop_first = LoopFirst()
+        grid = GridWatch(site, book, give_way=self._loop_first.give_way)
         has_traces = watches_traces(site)
         if self._watch is None and not grid.is_active and not has_traces:
             raise nothing_to_watch(site.settings)
@@ -191,7 +192,11 @@ class WatchRunner:
         _notify_systemd("WATCHDOG=1")
 
     def turn(self) -> float:
-        """One turn; how long to pause afterwards."""
+        """One turn, before all work beside it; how long to pause afterwards."""
+        with self._loop_first.turn():
+            return self._turn()
+
+    def _turn(self) -> float:
         self.metrics.beat()
         try:
             is_away = self._poll_jobs()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -23,6 +24,7 @@ from stormpetrel.watch.loop import retry_pause_s
 _PLACES: Final = frozenset({SubjectKind.NODE, SubjectKind.SUBMIT_HOST, SubjectKind.CLUSTER, SubjectKind.SOURCE})  # not people
 _PAUSE_OF_STEPS_S: Final = 0.5  # where some steps are all that is wanted: nobody waits for what is due tomorrow
 _PATIENCE_S: Final = 30.0  # for a look that is under way when the watch ends
+_LONGEST_WAIT_S: Final = 5.0  # for a turn of the loop: less than the patience with a source that is being read meanwhile
 
 
 class Watcher(Protocol):
@@ -107,6 +109,32 @@ def report_incidents(log: Log, changed: Iterable[Incident], now: datetime) -> No
             log.info("incident over", **facts)
         elif incident.opened_at == now or incident.raised_at == now:
             (log.warning if incident.severity == Severity.PAGE else log.info)("incident", **facts)
+
+
+class LoopFirst:
+    """Lets the loop of jobs go first: long work beside it waits between two pieces while a turn is under way.
+
+    Both would share the processors and the interpreter; a turn needs little of them, and somebody waits for it. A turn that hangs
+    in a source holds nobody up for long: each piece waits `longest_s` at most.
+    """
+
+    def __init__(self, longest_s: float = _LONGEST_WAIT_S) -> None:
+        self._longest_s = longest_s
+        self._over = threading.Event()
+        self._over.set()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Have a turn under way until the block ends."""
+        self._over.clear()
+        try:
+            yield
+        finally:
+            self._over.set()
+
+    def give_way(self) -> None:
+        """Wait until no turn is under way; to be called between two pieces of work, holding no lock."""
+        self._over.wait(self._longest_s)
 
 
 class Stepping(Protocol):

@@ -330,6 +330,16 @@ def test_many_entities_do_not_lose_their_rows_when_the_history_grows():
     assert found.at[Moment.START][0, found.names.index("user.failure_streak")] == 1
 
 
+def test_a_restored_history_has_room_for_as_many_again_without_a_copy_of_its_rows():
+    first, second = history(), history()
+    first.sweep(made_jobs(*({"submit": k, "user": f"u{k}", "node_list": f"n{k}"} for k in range(90))))
+    second.restore({name: array.copy() for name, array in first.to_arrays().items()})
+    before = second.to_arrays()
+    second.sweep(made_jobs(*({"submit": 100 + k, "user": f"v{k}", "node_list": f"m{k}"} for k in range(80))))
+    for name in ("rows", "node_rows"):
+        assert np.shares_memory(before[name], second.to_arrays()[name]) and len(second.to_arrays()[name]) > len(before[name])
+
+
 @pytest.mark.parametrize("missing", [(), ("time_limit_s",), ("time_limit_s", "elapsed_s", "req_mem_bytes", "node_list")])
 @pytest.mark.parametrize("height", [1, 40])
 def test_what_a_log_lacks_does_not_make_numba_compile_anew(missing, height):

@@ -37,9 +37,8 @@ from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
 Matrix = NDArray[np.float32]
-_OUTCOME_CODES: Final = {**{name: code for code, name in enumerate(OUTCOMES)}, NEVER_STARTED: -2}  # as history_kernel has them
+_OUTCOME_CODES: Final = {**{name: code for code, name in enumerate(OUTCOMES)}, NEVER_STARTED: -2}  # as the kernel has them
 _NODES: Final = "nodes"  # among the spaces in a file
-_MANY_ROWS: Final = 100_000  # of 38 numbers: 30 MB
 _STRANGER: Final = 0  # the row of everybody who is asked about and was never taken in
 
 
@@ -237,15 +236,16 @@ class History:
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Remember what `to_arrays` has written, in place of whatever was known; KeyError or ValueError where something lacks.
 
-        Arrays that can be written are taken as they are, not copied: the rows of ten million jobs are a quarter of a gigabyte.
+        Each array is looked up once: of a file that is read as it is asked, one is in memory at a time. The rows of ten million
+        jobs are a quarter of a gigabyte; they get their room here, before there is anything else.
         """
-        rows, node_rows = (np.require(arrays[name], np.float64, ["C", "W"]) for name in ("rows", "node_rows"))
+        (rows, count), (node_rows, nodes) = (_with_room(arrays[name]) for name in ("rows", "node_rows"))
         codes = [_dictionary(arrays, name) for name in (*self._space_names, _NODES)]
-        sound = rows.shape[1:] == node_rows.shape[1:] == self._rows.shape[1:] and len(node_rows) == len(codes[-1]) + 1
-        if not sound or any(max(known.values(), default=0) >= len(rows) for known in codes[:-1]):
+        sound = rows.shape[1:] == node_rows.shape[1:] == self._rows.shape[1:] and nodes == len(codes[-1]) + 1
+        if not sound or any(max(known.values(), default=0) >= count for known in codes[:-1]):
             raise ValueError("its rows are not those of its keys")
         jobs = pl.read_ipc(io.BytesIO(arrays["open_jobs"].tobytes()))
-        self._rows, self._node_rows, self._count = rows, node_rows, len(rows)
+        self._rows, self._node_rows, self._count = rows, node_rows, count
         self._codes, self._nodes = codes[:-1], codes[-1]
         for name, texts_of_groups in self._similar_texts.items():
             texts_of_groups.restore(arrays, name)
@@ -302,7 +302,7 @@ class History:
             ]
             return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(self.spaces))
         keys = frame.select(key(space) for space in self.spaces)
-        codes = np.empty((frame.height, len(self.spaces)), dtype=np.int64)
+        codes, before = np.empty((frame.height, len(self.spaces)), dtype=np.int64), self._count
         for column, space in enumerate(self._space_names):
             known = self._codes[column]
             distinct = keys[space].unique(maintain_order=True).drop_nulls()
@@ -312,7 +312,7 @@ class History:
                     known[name] = self._count
                     self._count += 1
             codes[:, column] = _mapped(keys[space], distinct, [known.get(name, _STRANGER) for name in names])
-        self._rows = _grown(self._rows, self._count)
+        self._rows = _grown(self._rows, before, self._count)
         return codes
 
     def _node_arrays(self, frame: pl.DataFrame, *, take_in: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -322,12 +322,12 @@ class History:
         if frame["node_list"].null_count() == height:
             return np.zeros(height + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
         distinct = frame["node_list"].unique().drop_nulls()
-        names = [expand_nodes(text)[:MOST_NODES] for text in distinct]
+        names, before = [expand_nodes(text)[:MOST_NODES] for text in distinct], len(self._nodes) + 1
         if take_in:
             for name in (name for several in names for name in several):
                 self._nodes.setdefault(name, len(self._nodes) + 1)
         lists = [[self._nodes.get(name, _STRANGER) for name in several] for several in names]
-        self._node_rows = _grown(self._node_rows, len(self._nodes) + 1)
+        self._node_rows = _grown(self._node_rows, before, len(self._nodes) + 1)
         starts = np.cumsum([0, *map(len, lists)])
         flat = np.array([code for codes in lists for code in codes], dtype=np.int64)
         which = _mapped(frame["node_list"], distinct, list(range(len(lists))))
@@ -365,17 +365,25 @@ def _mapped(values: pl.Series, distinct: pl.Series, numbers: list[int]) -> NDArr
     return joined["number"].fill_null(-1).to_numpy()
 
 
-def _grown(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """The rows with room for `count` of them: doubled while they are few, so that growth is paid for once, by an eighth later."""
+def _grown(rows: NDArray[np.float64], used: int, count: int) -> NDArray[np.float64]:
+    """The rows, of which `used` are in use, with `count` in use: the new ones are of entities that nothing is known about.
+
+    Where there is no room left it is doubled, so that growth is paid for once: what is not written yet takes no memory.
+    """
     from stormpetrel.jobs.history.kernel import empty_rows
 
-    if count <= len(rows):
-        return rows
-    room = max(count, len(rows) + (len(rows) if len(rows) < _MANY_ROWS else len(rows) // 8))
-    grown = np.empty((room, *rows.shape[1:]), rows.dtype)
-    grown[: len(rows)] = rows
-    grown[len(rows) :] = empty_rows(1)
-    return grown
+    if count > len(rows):
+        rows, _ = _with_room(rows[:used], max(count, 2 * len(rows)))
+    if count > used:
+        rows[used:count] = empty_rows(1)
+    return rows
+
+
+def _with_room(rows: NDArray[Any], room: int | None = None) -> tuple[NDArray[np.float64], int]:
+    """A copy of the rows with room for so many, for twice as many where none are named; and how many there are."""
+    roomy = np.empty((2 * len(rows) if room is None else room, *rows.shape[1:]), np.float64)
+    roomy[: len(rows)] = rows
+    return roomy, len(rows)
 
 
 def in_order(jobs: pl.DataFrame) -> pl.DataFrame:
