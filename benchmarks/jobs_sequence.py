@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from benchmarks.jobs_recalibration import LOGS
 from benchmarks.outcome_network import NetworkSettings, fit_network
 from benchmarks.past_events import PastEvents
-from stormpetrel.jobs.baselines import BASELINES
-from stormpetrel.jobs.evaluation import PROFILE_SHARE
+from stormpetrel.jobs.exam.baselines import BASELINES
+from stormpetrel.jobs.exam.evaluation import PROFILE_SHARE
 from stormpetrel.jobs.features import group_of
 from stormpetrel.jobs.model import FEWEST_OF_A_CLASS
 from stormpetrel.jobs.moments import Moment

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.history import event_times
-from stormpetrel.jobs.keys import stand_ins, with_request
+from stormpetrel.jobs.history.history import event_times
+from stormpetrel.jobs.history.keys import stand_ins, with_request
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.jobs.training import TrainingSettings
 

@@ -11,7 +11,7 @@ from benchmarks.jobs_sequence import NETWORKS, Risks, Study, best_weight, figure
 from benchmarks.outcome_network import NetworkSettings
 from benchmarks.past_events import ENDED, FAILED, MOST_ENDED, MOST_OPEN, NONE, PENDING, RUNNING, PastEvents
 
-from stormpetrel.jobs.evaluation import evaluate
+from stormpetrel.jobs.exam.evaluation import evaluate
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.simulate.cluster import simulate
