@@ -96,6 +96,7 @@ def teaching_windows(traces: Sequence[Trace], cut: Cut | None = None) -> tuple[W
     Runs that do not say what they are for all teach.
     """
     cut = cut or Cut()
+    _refuse_mixed_steps(traces)
     if not _counts_text(traces):
         return _teaching(sorted(traces, key=lambda trace: trace.name), [], cut)
     of_split = {split: [trace for trace in traces if trace.split is split] for split in Split}
@@ -171,7 +172,7 @@ def _by_part_of_one(span: Sequence[Trace], cut: Cut) -> dict[Split, list[Trace]]
         raise UsageError(
             f"{those} {round((end_s - begin_s) / span[0].step_s):,} steps, too few to be split by time into windows of"
             f" {window_steps}.",
-            hint="Record a longer one, or name two runs of different times or more.",
+            hint="Record a longer one, name two runs of different times or more, or ask for shorter windows (traces evaluate --window).",
         )
     return {Split.TRAIN: train, Split.VALIDATION: [], Split.TEST: test}
 
@@ -193,7 +194,7 @@ def _cut_in_time(trace: Trace, window_steps: int) -> tuple[Trace, Trace]:
         raise UsageError(
             f"Of the run {trace.name[:80]!r}, {trace.steps} steps are for training; to learn and to know when to stop takes"
             f" {2 * window_steps}.",
-            hint="Record longer runs, or add a campaign for validation.",
+            hint="Record longer runs, add a campaign for validation, or ask for shorter windows (traces evaluate --window).",
         )
     return _steps(trace, slice(0, at)), _steps(trace, slice(at, None))
 
@@ -208,7 +209,7 @@ def _windows(traces: Sequence[Trace], split: Split, cut: Cut) -> Windows:
         why = ", ".join(f"{number:,} {reason}" for reason, number in windows.left_out.items()) or "the traces are empty"
         raise UsageError(
             f"The campaigns for {split} have no whole window of {cut.window_s:g} s ({why}).",
-            hint="Record longer ones, or ask for shorter windows.",
+            hint="Record longer ones, or ask for shorter windows (traces evaluate --window).",
         )
     return windows
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows
+from stormpetrel.traces.detector.statistics import thread_statistics
 from stormpetrel.traces.exam.baselines import WindowsOfNodes, fitted_baselines
 from stormpetrel.traces.exam.study import CEILING, DETECTOR, run_fault_study
 from stormpetrel.traces.faults.contract import Fault
@@ -74,3 +75,12 @@ def test_an_autoencoder_finds_unseen_windows_odd_and_gives_the_same_for_the_same
     (network,) = fitted_baselines(windows, 0, ("autoencoder",))
     strange = replace(windows, rates=np.roll(rates, 1, axis=2))  # each mode in the place of another
     assert np.median(network.score(strange)) > np.quantile(first, 0.9)
+
+
+@pytest.mark.needs("sklearn")
+def test_baselines_learn_from_nodes_that_never_do_anything():
+    rates = np.zeros((240, 100, 4), dtype=np.float32)
+    rates[:, :, 3] = 1
+    idle = WindowsOfNodes(rates, thread_statistics(rates), np.repeat(np.arange(60), 4), 60)
+    for baseline in fitted_baselines(idle, 0):
+        assert np.isfinite(baseline.score(idle)).all(), baseline.name

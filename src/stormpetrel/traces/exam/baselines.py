@@ -93,7 +93,7 @@ def _pca_statistics(statistics: Floats) -> Baseline:
     mean, spread = statistics.mean(axis=0), statistics.std(axis=0) + 1e-6
     power, axes = np.linalg.eigh(np.cov((statistics - mean) / spread, rowvar=False))
     order = np.argsort(-power)
-    kept = axes[:, order[: int(np.searchsorted(np.cumsum(power[order]) / power.sum(), 0.9)) + 1]]
+    kept = axes[:, order[: int(np.searchsorted(np.cumsum(power[order]), 0.9 * power.sum())) + 1]]
 
     def score(windows: WindowsOfNodes) -> Floats:
         scaled = (windows.statistics[:, _COLUMNS] - mean) / spread
