@@ -171,7 +171,7 @@ def job_frame(rows: list[dict[str, object]]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=JOB_SCHEMA)
 
 
-_JOB_ID: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?", re.ASCII)
+_JOB_ID: Final = re.compile(r"(\d{1,18})(?:[_.](\d{1,10}))?", re.ASCII)
 _FORM: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?-(\d{1,17})-(\d{1,6})-(.{1,200})", re.DOTALL)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -221,8 +221,14 @@ class JobRef:
 
 
 def is_job_id(text: str) -> bool:
-    """Whether a text is an id as people write it: `12345`, or `12345_7` for a task of an array."""
+    """Whether a text is an id as people write it: `12345`, `12345_7` for a task of an array, `12345.7` for a job of HTCondor."""
     return _JOB_ID.fullmatch(text) is not None
+
+
+def job_number(text: str) -> int:
+    """The number in front of an id as people write it: 12345 of `12345_7`; -1 where the text is no id."""
+    match = _JOB_ID.fullmatch(text)
+    return int(match[1]) if match else -1
 
 
 def jobs_with_id(jobs: pl.DataFrame, text: str) -> pl.DataFrame:

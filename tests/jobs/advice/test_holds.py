@@ -65,6 +65,46 @@ def test_disk_is_told_from_memory() -> None:
     assert advice.commands[0] == "condor_qedit 12.3 RequestDisk 6291456"
 
 
+def test_disk_that_was_used_counts_where_the_hold_names_it() -> None:
+    reason = "Error from slot1_1@n1: Job has gone over disk limit of 1024 megabytes. Peak usage: 3000 megabytes."
+    advice = hold_advice(held(34, 104, reason))
+    assert advice is not None and advice.commands[0] == "condor_qedit 12.3 RequestDisk 6291456"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "twice"), [("1:00:00", 7200), ("0+01:00", 7200), ("1+00:00:00", 172_800), ("90", 480)]
+)  # without a readable one, twice the time that it ran
+def test_a_longer_duration_is_twice_the_one_that_was_too_short(allowed: str, twice: int) -> None:
+    advice = hold_advice(held(46, 0, f"The job exceeded allowed duration of {allowed}", elapsed_s=240.0))
+    assert advice is not None and advice.commands[0] == f"condor_qedit 12.3 AllowedJobDuration {twice}"
+
+
+@pytest.mark.parametrize(
+    ("code", "subcode", "change"),
+    [
+        (12, 2, "Let the job write that file, or take it off its outputs."),
+        (12, 122, "Free some space or get more quota, then release it."),
+        (13, 122, "Free some space or get more quota, then release it."),
+        (12, 13, "Put that right, then release it."),
+    ],
+)
+def test_what_to_repair_is_named_by_the_error(code: int, subcode: int, change: str) -> None:
+    reason = f"Transfer output files failure at access point ap1. Details: writing to file /home/a/o: (errno {subcode}) E"
+    advice = hold_advice(held(code, subcode, reason))
+    assert advice is not None and advice.change == change and "(/home/a/o)" in advice.cause
+
+
+def test_the_host_of_a_transfer_that_failed_there_is_known() -> None:
+    reason = "Transfer output files failure at execution point slot1_1@n7.example.org. Details: writing to file /x: (errno 28)"
+    advice = hold_advice(held(12, 28, reason))
+    assert advice is not None and (advice.action, advice.host) == (HoldAction.OTHER_HOST, "n7.example.org")
+
+
+def test_one_job_shows_the_reason_in_the_words_of_htcondor_without_secrets() -> None:
+    waiting = why_waiting(held(3, 0, "PeriodicHold\x1b[31m of\nhttps://a:topsecret@b/"), None, past(row(11)))
+    assert waiting is not None and waiting.change.endswith('(HTCondor says: "PeriodicHold?[31m of https://a:***@b/")')
+
+
 def test_a_missing_file_is_to_be_repaired_and_named() -> None:
     reason = (
         "Error from n1: SHADOW at 10.0.0.1 failed to send file(s): error reading from /data/train1.svm: (errno 2) No such file"

@@ -18,7 +18,7 @@ from stormpetrel.answers.viewer import ACT, MANAGE, READ
 from stormpetrel.errors import AccessError, NotThereError, UsageError
 from stormpetrel.records.actions.acts import Act, ActState, Mode
 from stormpetrel.records.actions.policies import Action
-from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id
+from stormpetrel.records.jobs import JobRef, job_number, jobs_with_id
 from stormpetrel.records.states import FINISHED
 from stormpetrel.store.actions import Caps
 from stormpetrel.watch.actions.catch import Catch
@@ -94,7 +94,7 @@ def cancel_job(site: Site, viewer: Viewer, ref: JobRef, act: CancelAct, *, is_op
 def latest_job(site: Site, viewer: Viewer, text: str) -> tuple[JobRef, str]:
     """Return the latest of the viewer's jobs with an id as people write it, and its user; NotThereError where there is none."""
     viewer.require(READ)
-    number = int(text.partition("_")[0]) if is_job_id(text) else -1
+    number = job_number(text)
     rows = site.jobs.read_jobs().filter((pl.col("job_id") == number) | (pl.col("job_id_raw") == number), viewer.sees()).collect()
     matches = jobs_with_id(rows, text).sort("submit_time", descending=True)
     if matches.is_empty():

@@ -35,7 +35,7 @@ from stormpetrel.jobs.advice.waiting import why_waiting
 from stormpetrel.jobs.causes.cause import ended_near
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.predictor import Verdict, moment_of
-from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id, was_never_started
+from stormpetrel.records.jobs import JobRef, is_job_id, job_number, jobs_with_id, was_never_started
 from stormpetrel.records.states import JobState
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _called(jobs: pl.LazyFrame, job_id: str) -> pl.DataFrame:
     """The jobs that may be meant by an id."""
     if not is_job_id(job_id.strip()):
         return jobs.head(0).collect()
-    number = int(job_id.strip().partition("_")[0])
+    number = job_number(job_id.strip())
     return jobs.filter((pl.col("job_id") == number) | (pl.col("job_id_raw") == number)).collect()
 
 
@@ -117,7 +117,10 @@ def _was_flagged(site: Site, ref: JobRef, submitted: datetime) -> bool:
 def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:
     """Return the latest job of that id (`12345`, or `12345_7` for a task of an array), as a frame of one row."""
     if not is_job_id(job_id.strip()):
-        raise UsageError(f"{job_id!r} is not a job id.", hint="Write it as 12345, or 12345_7 for a task of an array.")
+        raise UsageError(
+            f"{job_id!r} is not a job id.",
+            hint="Write it as 12345, 12345_7 for a task of an array, or 12345.7 for a job of HTCondor.",
+        )
     matches = jobs_with_id(jobs, job_id.strip())
     if matches.is_empty():
         raise NotThereError(f"There is no job {job_id} in this site.", hint="Take in the latest: stormpetrel ingest jobs --live")

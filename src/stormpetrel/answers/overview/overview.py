@@ -41,7 +41,7 @@ from stormpetrel.errors import NotThereError
 from stormpetrel.jobs.advice import kinds
 from stormpetrel.jobs.advice.kinds import Kind
 from stormpetrel.records.cluster import Cluster
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY, JobRef, jobs_with_id, ref_text
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, JobRef, job_number, jobs_with_id, ref_text
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.store.site import Site
 
@@ -301,7 +301,7 @@ class Overview:
 
     def rows_with_id(self, viewer: Viewer, text: str) -> pl.DataFrame:
         """Return the rows that a viewer may see of an id as people write it, the latest submission first."""
-        number = int(text.partition("_")[0])
+        number = job_number(text)
         either = (pl.col("job_id") == number) | (pl.col("job_id_raw") == number)
         return jobs_with_id(self.lazy().filter(either & viewer.sees()).collect(), text)
 

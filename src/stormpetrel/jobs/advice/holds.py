@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from stormpetrel.jobs.causes.cause import mask_secrets
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 from stormpetrel.records.units import MIB, format_memory
 
@@ -27,10 +28,17 @@ _HELD_AGAIN: Final = 3  # holds after which releasing once more is no advice
 _MARGIN: Final = 1.2
 _KIB: Final = 1024
 _NO_SUCH_FILE, _NO_PERMISSION, _NO_SPACE, _QUOTA = 2, 13, 28, 122
-_HOST: Final = re.compile("Error from (?:[^ @]+@)?([A-Za-z0-9][A-Za-z0-9_.-]*)[: ]")
+_HOST: Final = re.compile(
+    "(?:Error from|Transfer (?:in|out)put files failure at execution point) "
+    "(?:[^ @]+@)?([A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?)[:. ]"
+)
 _MEGABYTES: Final = re.compile(r"(?:limit of|[Pp]eak usage:?|usage of) (\d{1,9}) (?:megabytes|MB)", re.ASCII)
-_PATH: Final = re.compile(r"(?:reading from|writing to|open|execute) '?(/[^\s:;']{1,400})")
-_AT_SUBMIT_SIDE: Final = re.compile(r"SHADOW at \S+ failed to send|\(AP\) .*(?:read|open)|reading from", re.ASCII)
+_DURATION: Final = re.compile(r"duration of (?:(\d{1,4})\+)?(\d{1,4}):(\d\d)(?::(\d\d))?", re.ASCII)
+_PATH: Final = re.compile(r"(?:reading from|writing to|open|execute|directory)(?: file)? '?(/[^\s:;']{1,400})")
+_AT_SUBMIT_SIDE: Final = re.compile(
+    r"SHADOW at \S+ failed to (?:send|write)|\(AP\) .*(?:read|open)|reading from|failure at access point", re.ASCII
+)
+_SHOWN_TEXT: Final = 300
 _DISK: Final = re.compile(r"\bdisk\b|DiskUsage|RequestDisk", re.IGNORECASE | re.ASCII)
 _FAILED: Final = tuple(state.value for state in DEFAULT_FAILURE_STATES)
 
@@ -60,6 +68,7 @@ class HoldAdvice:
     commands: tuple[str, ...]
     evidence: tuple[str, ...] = ()
     host: str | None = None
+    text: str = ""  # the reason in HTCondor's words, in one line that can be shown
 
 
 # condor_holdcodes.h: what a code means, and what is done about it if nothing else is known.
@@ -99,6 +108,11 @@ _CODES: Final[dict[int, tuple[str, HoldAction]]] = {
 _OUT_OF_RESOURCES: Final = 34
 _SUBCODE_DISK: Final = 104
 _FILES: Final = frozenset({6, 7, 8, 9, 10, 12, 13, 14, 22})
+_REPAIRS: Final = {
+    (12, _NO_SUCH_FILE): "Let the job write that file, or take it off its outputs.",
+    (None, _QUOTA): "Free some space or get more quota, then release it.",
+    (None, _NO_SPACE): "Free some space where its files lie, then release it.",
+}
 _ERRNO: Final = {
     _NO_SUCH_FILE: "there is no such file",
     _NO_PERMISSION: "it may not be read or written",
@@ -119,7 +133,7 @@ def hold_advice(job: Mapping[str, Any], past: pl.DataFrame | None = None) -> Hol
     text = str(extra.get(REASON) or "")[:2000]
     host = _HOST.match(text)
     hold = _Hold(job, extra, code, subcode, text, _name(job), host[1] if host else None)
-    advice = _by_code(hold)
+    advice = replace(_by_code(hold), text=mask_secrets(_shown(" ".join(text.split())))[:_SHOWN_TEXT])
     return advice if past is None or past.is_empty() else _with_others(hold, advice, past)
 
 
@@ -156,7 +170,8 @@ def _by_code(hold: _Hold) -> HoldAdvice:
 
 def _resources(hold: _Hold) -> HoldAdvice:
     if hold.subcode == _SUBCODE_DISK or (hold.subcode == 0 and _DISK.search(hold.text)):
-        sizes = [_whole(hold.extra.get(name)) or 0 for name in ("RequestDisk", "DiskUsage")]
+        named = [int(number) * _KIB for number in _MEGABYTES.findall(hold.text)]
+        sizes = [*named, *(_whole(hold.extra.get(name)) or 0 for name in ("RequestDisk", "DiskUsage"))]
         new_kib = _rounded(2 * max(*sizes, 1 << 20))
         change = f"Ask for {format_memory(new_kib * _KIB)} of disk."
         commands = (hold.edit("RequestDisk", str(new_kib)), hold.release)
@@ -181,9 +196,7 @@ def _files(hold: _Hold, cause: str) -> HoldAdvice:
         change, commands = _leave_host(hold)
         return HoldAdvice(HoldAction.OTHER_HOST, _number(hold), cause + detail, change, commands, host=hold.host)
     if what:
-        change = (
-            "Put that right, then release it." if hold.code != 12 else "Let the job write that file, or take it off its outputs."
-        )
+        change = _REPAIRS.get((hold.code, hold.subcode)) or _REPAIRS.get((None, hold.subcode), "Put that right, then release it.")
         return HoldAdvice(HoldAction.REPAIR, _number(hold), cause + detail, change, (hold.release,), host=hold.host)
     return HoldAdvice(
         HoldAction.RELEASE, _number(hold), cause, "Release it once; if it is held again, repair what the text names.",
@@ -205,7 +218,7 @@ def _repaired(hold: _Hold) -> tuple[str, tuple[str, ...]]:
 
 def _longer(hold: _Hold) -> tuple[str, tuple[str, ...]]:
     attribute = "AllowedJobDuration" if hold.code == 46 else "AllowedExecuteDuration"
-    ran_s = hold.job.get("elapsed_s") or hold.job.get("time_limit_s")
+    ran_s = max(hold.job.get("elapsed_s") or 0.0, hold.job.get("time_limit_s") or 0.0, _allowed_s(hold.text))
     if not ran_s:
         return f"Raise {attribute} (in seconds), or remove it.", (hold.edit(attribute, "SECONDS"), hold.release)
     return f"Allow it twice the time, or remove it if it hangs: {attribute}.", (
@@ -214,11 +227,20 @@ def _longer(hold: _Hold) -> tuple[str, tuple[str, ...]]:
     )
 
 
+def _allowed_s(text: str) -> float:
+    """The duration that a hold names, in seconds: `1+02:00` in days, hours and minutes, or `1:00:00`; 0 where it names none."""
+    match = _DURATION.search(text)
+    if match is None or (match[1] is None and match[4] is None):
+        return 0.0
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return 86400.0 * days + 3600.0 * hours + 60.0 * minutes + seconds
+
+
 def _leave_host(hold: _Hold) -> tuple[str, tuple[str, ...]]:
     if hold.host is None:
         return "Tell the administrator which host it was, then release it.", (hold.release,)
     elsewhere = f"'(Machine != \"{hold.host}\")'"
-    change = f"Keep it off {hold.host}, release it, and tell the administrator about that host."
+    change = f"Keep it off {hold.host} (add what its Requirements were), release it, and tell the administrator about that host."
     return change, (hold.edit("Requirements", elsewhere), hold.release)
 
 

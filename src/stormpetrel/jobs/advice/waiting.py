@@ -128,8 +128,10 @@ def _held(job: Mapping[str, Any], past: pl.DataFrame | None) -> Waiting | None:
     advice = hold_advice(job, past)
     if advice is None:
         return None
-    evidence = f" ({'; '.join(advice.evidence)})" if advice.evidence else ""
-    change = f"{advice.change}{evidence}"
+    # Only where one job is looked into: a table of jobs has no place for it.
+    said = f'HTCondor says: "{advice.text}"' if advice.text and past is not None else ""
+    evidence = "; ".join((*advice.evidence, said) if said else advice.evidence)
+    change = f"{advice.change} ({evidence})" if evidence else advice.change
     hosts = (advice.host,) if advice.host else ()
     return Waiting(WaitKind.HELD, f"hold {advice.code}", advice.cause, change, " && ".join(advice.commands), hosts)
 
