@@ -1,6 +1,7 @@
 """Records of LSF in a file -> jobs: which of LSF's forms the file is in, told from its lines.
 
-lsb.acct -> AccountingRecords. Whatever the form, a record is one row, or is refused, or adds to a row.
+lsb.acct -> AccountingRecords; bacct -l, bhist -l, bjobs -l -> LongRecords. Whatever the form, a record is one row, or is
+refused, or adds to a row.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from stormpetrel.sources.contract import Chunk, FileSource
 from stormpetrel.sources.job_rows import JobBatch
 from stormpetrel.sources.lines import Block, Refused, sound_lines
 from stormpetrel.sources.lsf import accounting
+from stormpetrel.sources.lsf.long_records import BACCT_COLUMNS, HEADER, LONG_COLUMNS, LongRecords
+from stormpetrel.sources.lsf.stamps import Stamps
 
 _HEAD_LINES: Final = 2000
 
@@ -43,7 +46,7 @@ class Form:
 
 
 class LsfLog(FileSource):
-    """A file with records of LSF: lsb.acct."""
+    """A file with records of LSF: lsb.acct, or what bacct -l, bhist -l or bjobs -l print."""
 
     format = "lsf"
 
@@ -59,6 +62,7 @@ class LsfLog(FileSource):
         super().__init__(path, block_bytes)
         self.zone, self.cluster, self.year = ZoneInfo(time_zone), cluster, year
         self._columns = accounting.COLUMNS
+        self.stamps = Stamps(self.zone, self.as_of, year)
 
     def fields(self) -> frozenset[str]:
         """The job columns that the file's form can fill; of the most complete form until the first lines have been read."""
@@ -81,6 +85,10 @@ class LsfLog(FileSource):
             bytes_done = block.bytes_done
         if records is not None:
             records.finish()
+        if self.stamps.without_year and self.year is None:
+            self.notes.append(
+                f"The times of {self.name} have no year: the latest in which date and day of the week agree (another: --year)."
+            )
         yield batch.chunk(bytes_done)
 
     def _records(self, block: Block, batch: JobBatch) -> Records:
@@ -98,8 +106,8 @@ class LsfLog(FileSource):
                 hint="Name lsb.acct in the same folder, or write what bhist -l prints into a file.",
             )
         return SourceFormatError(
-            f"{self.name} holds no records of LSF: none of its first lines is a JOB_FINISH record of lsb.acct.",
-            hint="Name LSB_SHAREDIR/CLUSTER/logdir/lsb.acct.",
+            f"{self.name} holds no records of LSF: none of its first lines is one of lsb.acct, or of bacct -l or bhist -l.",
+            hint="Name LSB_SHAREDIR/CLUSTER/logdir/lsb.acct, or write what bacct -l prints into a file.",
         )
 
 
@@ -116,10 +124,20 @@ def _numbered(block: Block) -> Iterator[tuple[int, str | Refused]]:
     yield from sorted(both, key=lambda pair: pair[0])
 
 
+def _is_bacct(line: str) -> bool:
+    return line.lstrip().startswith("Accounting information about ")
+
+
+def _long_records(log: LsfLog, batch: JobBatch) -> Records:
+    return LongRecords(batch, log.cluster, log.stamps)
+
+
 FORMS: Final = (
     Form(
         lambda line: line.startswith(accounting.FINISH),
         accounting.COLUMNS,
         lambda log, batch: accounting.AccountingRecords(batch, log.cluster),
     ),
+    Form(_is_bacct, BACCT_COLUMNS, _long_records),
+    Form(lambda line: HEADER.match(line) is not None, LONG_COLUMNS, _long_records),
 )
