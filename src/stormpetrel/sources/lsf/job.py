@@ -108,7 +108,7 @@ class LsfJob:
             "job_name": self._job_name(),
             "user": self.user or None,
             "uid": self.uid,
-            "account": self.project if self.project != _NO_PROJECT else None,
+            "account": None if self.project in ("", _NO_PROJECT) else self.project,
             "partition": self.queue or None,
             "qos": self.service_class or None,
             "eligible_time": self.eligible,
