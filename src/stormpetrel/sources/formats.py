@@ -35,7 +35,10 @@ from stormpetrel.sources.tables.task_table import TaskTable, recognises, split_h
 
 DEFAULT_CLUSTER: Final = "cluster"
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
-_LSF_LINE: Final = re.compile(rb'^"(JOB_FINISH|EVENT_ADRSV_FINISH|JOB_RESIZE)" "\d')
+_LSF_LINE: Final = re.compile(
+    rb'"(JOB_FINISH|EVENT_ADRSV_FINISH|JOB_RESIZE)" "\d'
+    rb"|Subject: Job \d+(\[\d+\])?: <|\s*Job <\d+(\[\d+\])?>, (Job Name|User) <|Accounting information about jobs"
+)
 _CONTROLLER_LINE: Final = re.compile(rb"^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\]]{0,16}\] ")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
 CONDOR_EVENTS: Final = "condor-events"
@@ -133,7 +136,7 @@ def _format_of(head: bytes) -> str | None:
         return "sacct"
     if any(_PBS_LINE.match(line) for line in text.split(b"\n")[:5]):
         return "pbs"
-    if any(_LSF_LINE.match(line) for line in text.split(b"\n")[:20]):
+    if any(_LSF_LINE.match(line) for line in text.split(b"\n")[:2000]):
         return "lsf"
     if any(_EVENT_LINE.match(line) for line in text.split(b"\n")[:20]):
         return "condor-events"

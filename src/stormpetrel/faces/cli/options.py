@@ -71,7 +71,7 @@ Fields = Annotated[
 ]
 Year = Annotated[
     int | None,
-    typer.Option("--year", min=1980, max=2100, help="Year of an event log whose dates have none.", show_default=False),
+    typer.Option("--year", min=1980, max=2100, help="Year of a log whose dates have none.", show_default=False),
 ]
 Failed = Annotated[
     str | None,

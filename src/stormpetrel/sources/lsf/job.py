@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final
 
-from stormpetrel.records.states import FINISHED, JobState, lsf_state
+from stormpetrel.records.states import FINISHED, UNFINISHED, JobState, lsf_state
 from stormpetrel.sources.job_rows import MIB, span_s
 from stormpetrel.sources.lsf.resources import Placement, gpu_count, memory_bytes, requested_hosts
 
@@ -33,6 +33,7 @@ class LsfJob:
     line: int
     status: str = ""  # LSF's word: DONE, EXIT, RUN, PEND, …
     reason: str = ""  # TERM_…
+    is_requeued: bool = False  # it went back into the queue after this run
     cluster: str = ""
     restart: int = 0
     submit: datetime | None = None
@@ -57,6 +58,7 @@ class LsfJob:
     asked: str = ""  # the request as the user wrote it
     limit_s: float | None = None
     memory_bytes: int | None = None  # asked for, of the whole job, where a record says so itself
+    memory_limit_bytes: int | None = None  # above which LSF ends it: what counts where no memory is reserved
     max_rss_bytes: int | None = None
     cpu_time_s: float | None = None
     user_cpu_s: float | None = None
@@ -68,6 +70,8 @@ class LsfJob:
     def state(self) -> JobState | None:
         """The state in the common vocabulary; None where LSF has no such status."""
         state = lsf_state(self.status, self.reason, signal=self.signal, has_started=self.has_started)
+        if self.is_requeued and (state is JobState.FAILED or state in UNFINISHED):
+            return JobState.REQUEUED
         ran_out = self.limit_s and self.elapsed_s is not None and self.elapsed_s >= self.limit_s
         is_untold = self.reason in ("", "TERM_UNKNOWN")
         if state is JobState.FAILED and is_untold and ran_out and self.signal in _LIMIT_SIGNALS:
@@ -104,7 +108,7 @@ class LsfJob:
             "job_name": self._job_name(),
             "user": self.user or None,
             "uid": self.uid,
-            "account": self.project if self.project != _NO_PROJECT else None,
+            "account": None if self.project in ("", _NO_PROJECT) else self.project,
             "partition": self.queue or None,
             "qos": self.service_class or None,
             "eligible_time": self.eligible,
@@ -143,7 +147,7 @@ class LsfJob:
         hosts, tasks = self.placement.nodes or wanted or 1, self.slots or self.placement.slots or 1
         memory = self.memory_bytes
         if memory is None:
-            memory = memory_bytes(requirement, hosts=hosts, tasks=tasks, unit=MIB)
+            memory = memory_bytes(requirement, hosts=hosts, tasks=tasks, unit=MIB) or self.memory_limit_bytes
         return memory, wanted, gpu_count(requirement, hosts=hosts, tasks=tasks)
 
     def _job_name(self) -> str | None:

@@ -1,6 +1,7 @@
 """Records of LSF in a file -> jobs: which of LSF's forms the file is in, told from its lines.
 
-lsb.acct -> AccountingRecords. Whatever the form, a record is one row, or is refused, or adds to a row.
+lsb.acct -> AccountingRecords; bacct -l, bhist -l, bjobs -l -> LongRecords; reports of ended jobs -> JobReports.
+Whatever the form, a record is one row, or is refused, or adds to a row.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from stormpetrel.sources.contract import Chunk, FileSource
 from stormpetrel.sources.job_rows import JobBatch
 from stormpetrel.sources.lines import Block, Refused, sound_lines
 from stormpetrel.sources.lsf import accounting
+from stormpetrel.sources.lsf.job_reports import REPORT_COLUMNS, SUBJECT, JobReports
+from stormpetrel.sources.lsf.long_records import BACCT_COLUMNS, HEADER, LONG_COLUMNS, LongRecords
+from stormpetrel.sources.lsf.stamps import Stamps
 
 _HEAD_LINES: Final = 2000
 
@@ -43,7 +47,7 @@ class Form:
 
 
 class LsfLog(FileSource):
-    """A file with records of LSF: lsb.acct."""
+    """A file with records of LSF: lsb.acct, what bacct -l, bhist -l or bjobs -l print, or job reports."""
 
     format = "lsf"
 
@@ -59,6 +63,7 @@ class LsfLog(FileSource):
         super().__init__(path, block_bytes)
         self.zone, self.cluster, self.year = ZoneInfo(time_zone), cluster, year
         self._columns = accounting.COLUMNS
+        self.stamps = Stamps(self.zone, self.as_of, year)
 
     def fields(self) -> frozenset[str]:
         """The job columns that the file's form can fill; of the most complete form until the first lines have been read."""
@@ -81,25 +86,30 @@ class LsfLog(FileSource):
             bytes_done = block.bytes_done
         if records is not None:
             records.finish()
+        if isinstance(records, JobReports) and not records.reports:
+            raise self._unknown()
+        if self.stamps.without_year and self.year is None:
+            self.notes.append(
+                f"The times of {self.name} have no year: the latest in which date and day of the week agree (another: --year)."
+            )
         yield batch.chunk(bytes_done)
 
     def _records(self, block: Block, batch: JobBatch) -> Records:
         lines = [line.decode() for _, line in sound_lines(block)[0][:_HEAD_LINES]]
-        form = next((form for form in FORMS if any(form.is_line(line) for line in lines)), None)
-        if form is None:
-            raise self._unknown(lines)
-        self._columns = form.columns
-        return form.reader(self, batch)
-
-    def _unknown(self, lines: list[str]) -> SourceFormatError:
         if any(accounting.is_events_file(line) for line in lines):
-            return SourceFormatError(
+            raise SourceFormatError(
                 f"{self.name} is lsb.events, the log of LSF's master; it is not read.",
                 hint="Name lsb.acct in the same folder, or write what bhist -l prints into a file.",
             )
+        # A report stands at the end of a job's output, which may be long: what looks like nothing may be one.
+        form = next((form for form in FORMS if any(form.is_line(line) for line in lines)), REPORTS)
+        self._columns = form.columns
+        return form.reader(self, batch)
+
+    def _unknown(self) -> SourceFormatError:
         return SourceFormatError(
-            f"{self.name} holds no records of LSF: none of its first lines is a JOB_FINISH record of lsb.acct.",
-            hint="Name LSB_SHAREDIR/CLUSTER/logdir/lsb.acct.",
+            f"{self.name} holds no records of LSF: neither of lsb.acct, nor of bacct -l or bhist -l, nor a job report.",
+            hint="Name LSB_SHAREDIR/CLUSTER/logdir/lsb.acct, or write what bacct -l prints into a file.",
         )
 
 
@@ -116,10 +126,26 @@ def _numbered(block: Block) -> Iterator[tuple[int, str | Refused]]:
     yield from sorted(both, key=lambda pair: pair[0])
 
 
+def _is_bacct(line: str) -> bool:
+    return line.lstrip().startswith("Accounting information about ")
+
+
+def _long_records(log: LsfLog, batch: JobBatch) -> Records:
+    return LongRecords(batch, log.cluster, log.stamps)
+
+
+REPORTS: Final = Form(
+    lambda line: SUBJECT.match(line) is not None,
+    REPORT_COLUMNS,
+    lambda log, batch: JobReports(batch, log.cluster, log.stamps),
+)
 FORMS: Final = (
     Form(
         lambda line: line.startswith(accounting.FINISH),
         accounting.COLUMNS,
         lambda log, batch: accounting.AccountingRecords(batch, log.cluster),
     ),
+    REPORTS,
+    Form(_is_bacct, BACCT_COLUMNS, _long_records),
+    Form(lambda line: HEADER.match(line) is not None, LONG_COLUMNS, _long_records),
 )
