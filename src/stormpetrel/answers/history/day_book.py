@@ -37,6 +37,7 @@ GROUPS: Final = ("account", "partition", "application", "profile", "outcome")
 SUMS: Final = ("jobs", "failed_jobs", "core_seconds", "lost_core_seconds")
 _NUMBERS: Final = (*SUMS, "judged", "judged_failed", "never_started", "rows")
 _PARTS: Final = ("days", "nodes", "totals", "uncounted")
+_JOBS: Final = pl.Int32()  # of a day: ten million jobs have seven million such lines in memory. Sums of many are 64-bit.
 _WORTH_KEEPING: Final = 5_000  # jobs of a month: fewer are summed as fast as they are read
 _REST_S: Final = 15.0  # between two looks at the table: sums over days do not need more
 _NEEDED: Final = (
@@ -65,7 +66,7 @@ class DayBook:
     `days` has user, day and `GROUPS`; `SUMS` over the jobs that the waste ledger counts; `judged` and `judged_failed`, those that
     a trend counts; `never_started`, those that neither does. `nodes` has user, day, node, judged and judged_failed. `totals` is
     summed straight over jobs, per user and day, with `rows`, for the ledger to reconcile with; `uncounted` says how many jobs the
-    ledger leaves out, and why.
+    ledger leaves out, and why. Numbers of jobs in `days`, `nodes` and `totals` are 32-bit, as of one day: cast what is summed.
     """
 
     days: pl.DataFrame
@@ -223,4 +224,4 @@ def _known(name: str) -> pl.Expr:
 
 
 def _sum(mask: pl.Expr, name: str) -> pl.Expr:
-    return mask.sum().cast(pl.Int64).alias(name)
+    return mask.sum().cast(_JOBS).alias(name)

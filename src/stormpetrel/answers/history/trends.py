@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 PERIODS: Final = {"1d": "day", "1w": "week", "1mo": "month"}  # those that faces offer; others can be requested
 MIN_JOBS: Final = 20  # fewer make no rate
+_JOBS: Final = pl.col("judged").sum().cast(pl.Int64).alias("jobs")
+_FAILED: Final = pl.col("judged_failed").sum().cast(pl.Int64).alias("failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def _counts(book: DayBook, by: str, every: str, last: int | None) -> pl.DataFram
     """`jobs` and `failed` per `group` and `period`."""
     lines = _periods(book.nodes if by == "node" else book.days, every, last, by=(by,))
     name = pl.col(by).cast(pl.String)
-    summed = lines.group_by(by, "period").agg(jobs=pl.col("judged").sum(), failed=pl.col("judged_failed").sum())
+    summed = lines.group_by(by, "period").agg(_JOBS, _FAILED)
     return summed.select(pl.when(name != "").then(name).otherwise(pl.lit(UNKNOWN)).alias("group"), "period", "jobs", "failed")
 
 
@@ -163,7 +165,7 @@ def _times(every: str, number: int) -> str:
 
 
 def _overall(lines: pl.DataFrame, every: str) -> pl.DataFrame:
-    sums = lines.group_by("period").agg(jobs=pl.col("judged").sum(), failed=pl.col("judged_failed").sum())
+    sums = lines.group_by("period").agg(_JOBS, _FAILED)
     named = sums.with_columns(group=pl.lit("all jobs"))
     return trend_of_counts(named, by="all", every=every, top=None, min_jobs=1)
 

@@ -156,7 +156,7 @@ def _since(book: DayBook, weeks: int | None) -> DayBook:
 def _ledger(book: DayBook, by: list[str]) -> pl.DataFrame:
     """`jobs.waste.ledger` out of sums."""
     lines, names = book.days.with_columns(week=pl.col("day").dt.strftime("%G-W%V")), [_named(name) for name in by]
-    return ledger_of_sums(lines.filter(pl.col("jobs") > 0).group_by(names).agg(pl.col(SUMS).sum()), by)
+    return ledger_of_sums(lines.filter(pl.col("jobs") > 0).group_by(names).agg(pl.col(SUMS).sum().cast(pl.Int64)), by)
 
 
 def _named(name: str) -> pl.Expr:
