@@ -20,7 +20,7 @@ from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.jobs.profiles import JobProfiles, with_profile
-from stormpetrel.jobs.reasons import Reason, reasons, risk_at
+from stormpetrel.jobs.reasons import Reason, count_reasons, reasons, risk_at
 from stormpetrel.records.states import UNFINISHED
 
 
@@ -38,6 +38,7 @@ class Verdict:
     base: float  # log-odds before anything is known; NaN where no reasons were requested
     profile: str | None  # in words
     failures: tuple[str, ...] = OUTCOMES  # which of the outcomes are failures
+    more_reasons: int = 0  # weaker ones, that were not asked for
 
     @property
     def likeliest(self) -> str | None:
@@ -119,20 +120,25 @@ class JobPredictor:
         self.flags_left[moment] -= int(flagged.sum())
         return np.asarray(flagged)
 
-    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
-        """Everything about one job (a frame of one row)."""
-        return self.judge_many(job, moment, now)[0]
+    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime, *, top: int | None = None) -> Verdict:
+        """Everything about one job (a frame of one row); with `top` so many reasons only."""
+        return self.judge_many(job, moment, now, top=top)[0]
 
-    def judge_many(self, jobs: pl.DataFrame, moment: Moment, now: datetime, *, explain: bool = True) -> list[Verdict]:
-        """The verdicts on these jobs; reasons cost more than everything else, and may be left out."""
+    def judge_many(
+        self, jobs: pl.DataFrame, moment: Moment, now: datetime, *, explain: bool = True, top: int | None = None
+    ) -> list[Verdict]:
+        """The verdicts on these jobs; reasons cost more than everything else: they may be left out, or the strongest be enough."""
         profiled = self.profiled(jobs)
-        return self.verdicts(self._features(profiled, moment, now), profiled["profile"], moment, explain=explain)
+        return self.verdicts(self._features(profiled, moment, now), profiled["profile"], moment, explain=explain, top=top)
 
-    def verdicts(self, features: FeatureMatrix, profiles: pl.Series, moment: Moment, *, explain: bool = True) -> list[Verdict]:
+    def verdicts(
+        self, features: FeatureMatrix, profiles: pl.Series, moment: Moment, *, explain: bool = True, top: int | None = None
+    ) -> list[Verdict]:
         """Return the verdicts on jobs of which the features at a moment, and the profiles, are known."""
         model = self._model(moment)
         predicted = model.predict_proba(features)
         explained = model.explain(features) if explain else None
+        more = 0 if explained is None or top is None else max(0, count_reasons(explained.names) - top)
         threshold = self.threshold_at(moment)
         kinds = [name for name in OUTCOMES if f"p_{name}" in predicted.columns]
         return [
@@ -143,10 +149,11 @@ class JobPredictor:
                 threshold=threshold,
                 known=row["known"],
                 outcomes={name: row[f"p_{name}"] for name in kinds},
-                reasons=tuple(reasons(explained, features, job)) if explained else (),
+                reasons=tuple(reasons(explained, features, job, top=top)) if explained else (),
                 base=explained.base if explained else float("nan"),
                 profile=self._profile_text(profile),
                 failures=model.failure_outcomes_,
+                more_reasons=more,
             )
             for job, (row, profile) in enumerate(zip(predicted.iter_rows(named=True), profiles, strict=True))
         ]

@@ -83,6 +83,11 @@ def reasons(explained: Explained, features: FeatureMatrix, job: int = 0, *, top:
     ]
 
 
+def count_reasons(names: tuple[str, ...]) -> int:
+    """How many reasons the features of a model make: those that say the same thing are one."""
+    return len(_themes(names).members)
+
+
 def _reason(
     names: tuple[str, ...],
     members: NDArray[np.int64],

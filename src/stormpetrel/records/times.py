@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
+
+from stormpetrel.records.arrays import Floats
 
 UTC_TIME: Final = pl.Datetime("us", "UTC")
 # Outside this span a time is a damaged field, not a date (Slurm prints 1970-01-01 for zero; 32-bit clocks end in 2106).
@@ -47,6 +50,20 @@ def to_utc(column: pl.Series, time_zone: str) -> pl.Series:
         seconds = pl.when(text.str.contains(r"^\d{1,11}(\.\d+)?$")).then(epoch.dt.replace_time_zone("UTC"))
         result = frame.select(pl.coalesce(pl.lit(result), spaced, offset, seconds)).to_series()
     return within_reason(result).rename(column.name)
+
+
+def hours_of(times: pl.Series) -> Floats:
+    """The hour of the day in UTC, from 0 to 23; NaN for null."""
+    return np.floor_divide(_microseconds(times), 3.6e9) % 24.0
+
+
+def weekdays_of(times: pl.Series) -> Floats:
+    """The day of the week in UTC, from 1 (Monday) to 7; NaN for null."""
+    return (np.floor_divide(_microseconds(times), 86400e6) + 3.0) % 7.0 + 1.0  # 1 January 1970 was a Thursday
+
+
+def _microseconds(times: pl.Series) -> Floats:
+    return times.cast(UTC_TIME).cast(pl.Int64).cast(pl.Float64).to_numpy()
 
 
 def from_unix(column: pl.Series) -> pl.Series:

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from stormpetrel.answers.jobs.components import whole_answer
 from stormpetrel.answers.jobs.judging import user_for
-from stormpetrel.answers.jobs.one_job import NOT_KNOWN, PRIOR_SPEAKS, advice_answer, line_in, useful_advice, verdict_answer
+from stormpetrel.answers.jobs.one_job import (
+    ENOUGH_REASONS,
+    NOT_KNOWN,
+    PRIOR_SPEAKS,
+    advice_answer,
+    line_in,
+    useful_advice,
+    verdict_answer,
+)
 from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
 from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest, SubmitRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
@@ -101,8 +109,8 @@ class Judge(Protocol):
     def is_prior(self) -> bool:
         """Whether general experience speaks, and no model of this site."""
 
-    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
-        """Everything about one job (a frame of one row)."""
+    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime, *, top: int | None = None) -> Verdict:
+        """Everything about one job (a frame of one row); with `top` so many reasons only."""
 
     def risk(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> NDArray[np.float64]:
         """The probability that each of these jobs fails."""
@@ -120,10 +128,10 @@ class LiveJudge:
         """Whether general experience speaks, and no model of this site."""
         return self._predictor.is_prior
 
-    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
-        """Everything about one job (a frame of one row)."""
+    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime, *, top: int | None = None) -> Verdict:
+        """Everything about one job (a frame of one row); with `top` so many reasons only."""
         with self._lock:
-            return self._predictor.judge(job, moment, now)
+            return self._predictor.judge(job, moment, now, top=top)
 
     def risk(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> NDArray[np.float64]:
         """The probability that each of these jobs fails."""
@@ -213,8 +221,9 @@ def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | Non
     """The request as a row of a job frame, submitted now."""
     if request.signature is not None and site.settings.allows_similar_names:
         request = replace(request, columns={**request.columns, SCRIPT_SIGNATURE: request.signature})
-    row = request.as_frame(user=user, submit_time=now, cluster=site.settings.site.cluster or "cluster")
-    return row.with_columns(pl.col("work_dir").fill_null(pl.lit(folder, dtype=pl.String)))
+    if request.columns.get("work_dir") is None:
+        request = replace(request, columns={**request.columns, "work_dir": folder})
+    return request.as_frame(user=user, submit_time=now, cluster=site.settings.site.cluster or "cluster")
 
 
 def _answer(
@@ -236,7 +245,7 @@ def _answer(
     except ModelError as error:
         notes.append(f"No risk can be given: {error}")
     risk = RiskNow(load if judge is None else lambda: judge, now)
-    verdict = verdict_answer(judge.judge(row, Moment.SUBMIT, now)) if judge else None
+    verdict = verdict_answer(judge.judge(row, Moment.SUBMIT, now, top=ENOUGH_REASONS)) if judge else None
     if judge is not None and judge.is_prior:
         notes.append(PRIOR_SPEAKS)
     if verdict is not None and not verdict.known:

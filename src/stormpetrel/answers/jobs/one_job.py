@@ -42,6 +42,8 @@ _NODE_STATES: Final = ("NODE_FAIL", "BOOT_FAIL")
 
 def useful_advice(site: Site, pieces: Sequence[Advice]) -> tuple[tuple[Advice, ...], list[str]]:
     """Return the advice that people on this site do not reject, and a note on what is left out."""
+    if not pieces:  # nobody's opinion matters, and reading them takes longer than much of a check
+        return (), []
     shown, hidden = AdviceUsefulness(site.opinions.all_of_users()).chosen(pieces)
     left_out = "1 piece of advice is" if hidden == 1 else f"{hidden} pieces of advice are"
     return shown, [f"{left_out} not shown: people here found the like not useful."] if hidden else []
@@ -106,7 +108,7 @@ def verdict_answer(verdict: Verdict, *, most_reasons: int | None = ENOUGH_REASON
         base_risk=_number(verdict.base_risk),
         profile=verdict.profile,
         reasons=[schemas.Reason(**(asdict(reason) | {"value": _number(reason.value)})) for reason in shown],
-        more_reasons=len(verdict.reasons) - len(shown),
+        more_reasons=len(verdict.reasons) - len(shown) + verdict.more_reasons,
     )
 
 

@@ -73,7 +73,7 @@ class RiskNow:
     def flagged(self, job: pl.DataFrame) -> bool:
         """Whether a job (a frame of one row) would be flagged."""
         judge = self.judge()
-        return judge is not None and judge.judge(self._submitted(job), Moment.SUBMIT, self._now).flagged
+        return judge is not None and judge.judge(self._submitted(job), Moment.SUBMIT, self._now, top=0).flagged
 
     def risk_of(self) -> RiskOf | None:
         """What says the risk of requests; None where nobody can."""
@@ -81,6 +81,8 @@ class RiskNow:
         return None if judge is None else lambda requests: judge.risk(self._submitted(requests), Moment.SUBMIT, self._now)
 
     def _submitted(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        if set(jobs["submit_time"].to_list()) == {self._now}:
+            return jobs
         return jobs.with_columns(submit_time=pl.lit(self._now).cast(jobs.schema["submit_time"]))
 
 

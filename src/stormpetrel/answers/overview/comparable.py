@@ -22,6 +22,7 @@ from stormpetrel.jobs.history.keys import APPLICATION_COLUMNS, family
 from stormpetrel.records.jobs import JOB_SCHEMA
 
 Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 NOT_ENDED: Final = int(np.iinfo(np.int64).min)
 _MOST_ENDS: Final = 2 * kinds.OTHERS_CONSIDERED  # of all users, kept in the order of their ends
 
@@ -56,6 +57,11 @@ class MonthOfEnds:
         rows = names.join(named.lazy(), on=columns, how="left", nulls_equal=True, maintain_order="left").select("code").collect()
         return {name: code for code, name in enumerate(applications)}, rows["code"].fill_null(-1).to_numpy()
 
+    @cached_property
+    def sizes(self) -> tuple[Floats, Floats]:
+        """How many CPUs and nodes each job asked for; NaN where nobody knows."""
+        return sizes_of(self.frame)
+
     def own(self, user: str | None) -> tuple[Numbers, Numbers]:
         """The rows of a user's jobs, and when they ended."""
         self.is_used = True
@@ -69,13 +75,18 @@ class MonthOfEnds:
         numbers, codes = self.families if words is None else (words.number, words.codes)
         return np.asarray(codes[rows] == numbers.get(text, -2), np.bool_)
 
+    def sizes_at(self, rows: Numbers) -> tuple[Floats, Floats]:
+        """How many CPUs and nodes these jobs asked for; NaN where nobody knows."""
+        cpus, nodes = self.sizes
+        return cpus[rows], nodes[rows]
+
     def rows(self, rows: Numbers, columns: Sequence[str]) -> pl.DataFrame:
         """Some columns of some rows."""
-        return self.frame.select(columns)[rows]
+        return self.frame[list(columns)][rows]
 
     def prepare(self) -> None:
         """Work out what the next request needs."""
-        _ = self.last_end, self.families, self.index.words("user").number, self.index.words("job_name").number
+        _ = self.last_end, self.families, self.sizes, self.index.words("user").number, self.index.words("job_name").number
         self.is_used = True
 
 
@@ -96,8 +107,18 @@ class EndedJobs(Protocol):
     def same(self, rows: Numbers, text: str, column: str) -> NDArray[np.bool_]:
         """Which of these rows have this text in a column, or are of this application (`family`)."""
 
+    def sizes_at(self, rows: Numbers) -> tuple[Floats, Floats]:
+        """How many CPUs and nodes these jobs asked for; NaN where nobody knows."""
+
     def rows(self, rows: Numbers, columns: Sequence[str]) -> pl.DataFrame:
         """Some columns of some rows."""
+
+
+def sizes_of(jobs: pl.DataFrame) -> tuple[Floats, Floats]:
+    """How many CPUs and nodes each job asked for, or was given where it does not say; NaN where nobody knows."""
+    requests, given = ([kinds.floats(jobs[name]) for name in names] for names in (("req_cpus", "req_nodes"), ("cpus", "nodes")))
+    cpus, nodes = (np.where(np.isnan(asked), had, asked) for asked, had in zip(requests, given, strict=True))
+    return cpus, nodes
 
 
 def when_ended() -> pl.Expr:
@@ -233,12 +254,13 @@ class Comparable:
         return out
 
     def _same_size(self, jobs: _Ended, row: Row) -> NDArray[np.bool_]:
-        if not jobs.ended.size:
-            return np.zeros(0, bool)
-        sizes = self._rows(jobs, ("req_cpus", "cpus", "req_nodes", "nodes"))
-        cpus, nodes = pl.coalesce("req_cpus", "cpus"), pl.coalesce("req_nodes", "nodes")
-        same = sizes.select(cpus.eq_missing(row["size_cpus"]) & nodes.eq_missing(row["size_nodes"]))
-        return same.to_series().to_numpy()
+        """Which of these jobs are of a request's size, a missing one included."""
+        out = np.zeros(jobs.ended.size, bool)
+        for number in np.unique(jobs.month):
+            here = jobs.month == number
+            cpus, nodes = self._months[number].sizes_at(jobs.row[here])
+            out[here] = _equal(cpus, row["size_cpus"]) & _equal(nodes, row["size_nodes"])
+        return out
 
     def _read(self, name: str, jobs: _Ended, relatives: _Ended, row: Row) -> Kind:
         """A kind with the columns that advice needs: only of its last jobs, and of their last relatives."""
@@ -249,7 +271,11 @@ class Comparable:
             everything = _together([jobs, relatives])
             places = np.unique(np.stack([everything.month, everything.row], axis=1), axis=0)
             frame = kinds.prepared(self._rows(_Ended(places[:, 0], places[:, 1], places[:, 0]), kinds.COLUMNS))
-        sized = kinds.of_size(frame, row) if name in (kinds.SAME_NAME, kinds.SAME_SIZE, kinds.ANY_APPLICATION) else frame
+        sized = (
+            kinds.rows_with(frame, size_cpus=row["size_cpus"], size_nodes=row["size_nodes"])
+            if name in (kinds.SAME_NAME, kinds.SAME_SIZE, kinds.ANY_APPLICATION)
+            else frame
+        )
         return kinds.kind_of(name, sized, frame.clear() if name == kinds.ANY_APPLICATION else frame)
 
     def _rows(self, jobs: _Ended, columns: Sequence[str]) -> pl.DataFrame:
@@ -264,7 +290,14 @@ class Comparable:
             return pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in columns})
         if len(parts) == 1:
             return parts[0]
-        return pl.concat(parts).select(pl.all().gather(np.argsort(np.concatenate(order), kind="stable")))
+        places = np.concatenate(order)
+        in_order = bool((np.diff(places) > 0).all())
+        return pl.concat(parts) if in_order else pl.concat(parts)[np.argsort(places, kind="stable")]
+
+
+def _equal(values: Floats, wanted: float | None) -> NDArray[np.bool_]:
+    """Which of these are a number; NaN are equal to None."""
+    return np.isnan(values) if wanted is None else values == wanted
 
 
 def _together(parts: Sequence[_Ended]) -> _Ended:

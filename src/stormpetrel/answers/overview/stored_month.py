@@ -23,7 +23,7 @@ import polars as pl
 
 from stormpetrel.answers.jobs.past_jobs import longest_limits
 from stormpetrel.answers.overview.column_index import LAST, Keys, Mask, Rows, number_keys, text_keys
-from stormpetrel.answers.overview.comparable import NOT_ENDED, Numbers, application_family, when_ended
+from stormpetrel.answers.overview.comparable import NOT_ENDED, Floats, Numbers, application_family, sizes_of, when_ended
 from stormpetrel.answers.overview.month import MONTH_SCHEMA, OVERVIEW_SCHEMA
 from stormpetrel.jobs.history.keys import APPLICATION_COLUMNS
 from stormpetrel.lifecycle.kept_frames import code_digest, read_frames, write_frames
@@ -166,6 +166,10 @@ class StoredMonth:
         family = named.unique().with_columns(same=(application_family() == text).fill_null(False))
         matches = named.join(family, on=named.columns, how="left", nulls_equal=True, maintain_order="left")
         return matches["same"].fill_null(False).to_numpy()
+
+    def sizes_at(self, rows: Rows) -> tuple[Floats, Floats]:
+        """How many CPUs and nodes these jobs asked for; NaN where nobody knows."""
+        return sizes_of(self.rows(rows, ("req_cpus", "cpus", "req_nodes", "nodes")))
 
     def prepare(self) -> None:
         """Nothing is worked out ahead."""

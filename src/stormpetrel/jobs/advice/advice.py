@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from math import ceil
 from typing import Final
 
@@ -24,7 +25,7 @@ import polars as pl
 
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.advice import kinds
-from stormpetrel.jobs.advice.kinds import Kind, Need, Row, better_places, same_nodes, same_size, upper
+from stormpetrel.jobs.advice.kinds import Kind, Need, Row, better_places, floats, same_nodes, same_size, upper
 from stormpetrel.jobs.advice.text import (
     MEMORY,
     TIME,
@@ -280,8 +281,9 @@ def _within_partition(advice: Advice, kind: Kind, row: Row, limits: dict[str, fl
 
 def _place(kind: Kind, row: Row, limits: dict[str, float]) -> Advice | None:
     """Another partition or QOS, where jobs of this kind fail much less there than here and chance does not explain it."""
-    gpus = pl.col("req_gpus").fill_null(0) == (_positive(row["req_gpus"]) or 0)
-    judged = kind.jobs.filter(gpus & (pl.col("outcome") != "CANCELLED"))
+    gpus = _positive(row["req_gpus"]) or 0
+    ends = zip(kind.jobs["req_gpus"].to_list(), kind.jobs["outcome"].to_list(), strict=True)
+    judged = kind.jobs[[at for at, (has, end) in enumerate(ends) if (has or 0) == gpus and end not in (None, "CANCELLED")]]
     offers = [_better_place(column, kind, judged, row, limits) for column in ("partition", "qos")]
     return next((offer for offer in offers if offer is not None), None)
 
@@ -308,9 +310,10 @@ def _fewer_cpus(kind: Kind, row: Row) -> Advice | None:
     relatives = same_nodes(kind.relatives, row)
     if requested is None or relatives.is_empty():
         return None
-    busy = pl.col("cpu_time_s") / pl.col("elapsed_s")
-    long_runs = (pl.col("outcome") == COMPLETED) & (pl.col("elapsed_s") >= _SHORTEST_FOR_CPU_S)
-    used = relatives.filter(long_runs & (pl.col("size_cpus") == requested)).select(busy.drop_nulls()).to_series().to_numpy()
+    elapsed_s, cpu_time_s, cpus = (floats(relatives[name]) for name in ("elapsed_s", "cpu_time_s", "size_cpus"))
+    completed = (relatives["outcome"] == COMPLETED).to_numpy().astype(np.bool_)
+    long_runs = completed & (elapsed_s >= _SHORTEST_FOR_CPU_S) & ~np.isnan(cpu_time_s)
+    used = (cpu_time_s / elapsed_s)[long_runs & (cpus == requested)]
     if used.size < _FEWEST_FOR_SAVING or upper(used) > requested / 2:
         return None
     done = (pl.col("outcome") == COMPLETED).sum()
@@ -321,14 +324,14 @@ def _fewer_cpus(kind: Kind, row: Row) -> Advice | None:
     better = sizes.filter(fits & proven).sort("size_cpus")
     if better.is_empty():
         return None
-    cpus, completed, _ = better.row(0)
-    few = "1 CPU" if cpus == 1 else f"{cpus} CPUs"
+    fewer, jobs, _ = better.row(0)
+    few = "1 CPU" if fewer == 1 else f"{fewer} CPUs"
     sentence = f"{few} would do instead of {requested:.0f}; the job may start sooner."
     evidence = (
         f"{format_job_count(used.size)} of this application kept about {upper(used):.1f} of {requested:.0f} CPUs busy at most",
-        f"{format_job_count(completed)} of this application completed with {few}",
+        f"{format_job_count(jobs)} of this application completed with {few}",
     )
-    return Advice("req_cpus", int(requested), cpus, sentence, evidence, completed, kind.name, saves=True)
+    return Advice("req_cpus", int(requested), fewer, sentence, evidence, jobs, kind.name, saves=True)
 
 
 def _fewer_gpus(kind: Kind, row: Row) -> Advice | None:
@@ -355,8 +358,8 @@ def _fewer_gpus(kind: Kind, row: Row) -> Advice | None:
 
 def _broken_script(kind: Kind) -> Advice | None:
     """The last runs all crashed at once: no request would have helped them."""
-    quick = (pl.col("outcome") == "FAILED") & (pl.col("elapsed_s") <= _WITHIN_SECONDS)
-    streak = kind.jobs.filter(quick.fill_null(False).cast(pl.Int8).cum_min() == 1)
+    ends = zip(kind.jobs["outcome"].to_list(), floats(kind.jobs["elapsed_s"]).tolist(), strict=True)
+    streak = kind.jobs.head(len([*takewhile(lambda end: end[0] == "FAILED" and end[1] <= _WITHIN_SECONDS, ends)]))
     if streak.height < _FEWEST_BROKEN or kind.name == kinds.ANY_APPLICATION:
         return None
     codes = streak.select(pl.col("exit_code", "exit_signal").fill_null(0)).unique()

@@ -5,6 +5,7 @@ one-row job frame + past jobs -> `Kind`: the last comparable jobs -> `Need`: wha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -156,7 +157,8 @@ def prepared_request(request: pl.DataFrame) -> Row:
     few = families_of_few(request)
     if few is None or request["quality"].item() is not None:
         return trusted(request.select(*COLUMNS)).with_columns(family(), *_size()).row(0, named=True)
-    row = {name: request[name].item() for name in COLUMNS}  # a query takes ten times as long
+    columns = request.row(0, named=True)  # a query takes ten times as long
+    row = {name: columns[name] for name in COLUMNS}
     memory = next((value for value in (row["req_mem_bytes"], row["mem_bytes"]) if value is not None and value > 0), None)
     sizes = {
         f"size_{name}": row[name] if row[f"req_{name}"] is None else row[f"req_{name}"] for name in ("cpus", "nodes", "gpus")
@@ -170,7 +172,7 @@ def prepared(jobs: pl.DataFrame) -> pl.DataFrame:
     Values that a rule of data quality doubts are null: nothing is said from them.
     """
     verdict = pl.when(probably_out_of_memory()).then(pl.lit("OUT_OF_MEMORY")).otherwise(outcome())
-    known = trusted(jobs.select(*COLUMNS))
+    known = trusted(jobs[list(COLUMNS)])
     return (
         known.with_columns(families(known), verdict.alias("outcome"), *_size())
         .filter((pl.col("outcome") != NEVER_STARTED).fill_null(False))
@@ -204,18 +206,18 @@ def memory_need(jobs: pl.DataFrame, head_room: float) -> Need:
     The record holds the largest task only, sampled now and then: a lower bound of what the job needed. A job has at most as many
     tasks as CPUs, and one that completed had enough with what it requested: these are the upper bounds.
     """
-    requested = _floats(jobs["asked_mem"])
-    largest_task = _floats(jobs["max_rss_bytes"])
+    requested = floats(jobs["asked_mem"])
+    largest_task = floats(jobs["max_rss_bytes"])
     completed, ran_out = _ends(jobs, "OUT_OF_MEMORY")
-    enough = np.fmin(requested, head_room * largest_task * _floats(jobs["size_cpus"]))
+    enough = np.fmin(requested, head_room * largest_task * floats(jobs["size_cpus"]))
     return Need(requested, largest_task, np.where(completed, enough, np.nan), completed, ran_out)
 
 
 def time_need(jobs: pl.DataFrame, head_room: float) -> Need:
     """Run time in seconds; a job without a limit requested all the time there is."""
     completed, ran_out = _ends(jobs, "TIMEOUT")
-    elapsed = _floats(jobs["elapsed_s"])
-    limit = _floats(jobs["time_limit_s"])
+    elapsed = floats(jobs["elapsed_s"])
+    limit = floats(jobs["time_limit_s"])
     requested = np.where(completed & np.isnan(limit), np.inf, limit)
     return Need(requested, elapsed, np.where(completed, head_room * elapsed, np.nan), completed, ran_out)
 
@@ -235,37 +237,46 @@ def longest_limits(past: pl.DataFrame | pl.LazyFrame, *, now: datetime) -> dict[
 
 def better_places(jobs: pl.DataFrame, column: str, here: str | None) -> list[BetterPlace]:
     """Where jobs failed much less than here, by more than chance explains, the best place first."""
-    counts = jobs.group_by(column).agg(jobs=pl.len(), failed=(pl.col("outcome") != COMPLETED).sum()).drop_nulls()
-    counts = counts.filter(pl.col("jobs") >= FEWEST).with_columns(share=pl.col("failed") / pl.col("jobs"))
-    now = counts.filter((pl.col(column) == pl.lit(here)).fill_null(False))
-    if now.is_empty():
+    names = jobs[column].to_list()
+    all_jobs = Counter(names)
+    all_failed = Counter(name for name, end in zip(names, jobs["outcome"].to_list(), strict=True) if end not in (None, COMPLETED))
+    if here is None or all_jobs[here] < FEWEST:
         return []
-    _, jobs_here, failed_here, share_here = now.row(0)
-    better = counts.filter(pl.col("share") <= share_here - _MUCH_MORE)
-    better = better.sort("share", "jobs", column, descending=[False, True, False])
-    places = [BetterPlace(name, failed_here, jobs_here, failed, count) for name, count, failed, _ in better.iter_rows()]
+    jobs_here, failed_here = all_jobs[here], all_failed[here]
+    shares = {name: all_failed[name] / count for name, count in all_jobs.items() if name is not None and count >= FEWEST}
+    better = [name for name, share in shares.items() if share <= shares[here] - _MUCH_MORE]
+    better.sort(key=lambda name: (shares[name], -all_jobs[name], name))
+    places = [BetterPlace(name, failed_here, jobs_here, all_failed[name], all_jobs[name]) for name in better]
     return [place for place in places if _chance(place) * len(places) < _UNLIKELY]  # Bonferroni: every place is one more try
 
 
 def same_size(jobs: pl.DataFrame, row: Row) -> pl.DataFrame:
     """The jobs of a request's size: a smaller request is proposed from these only, since smaller jobs need less."""
-    return same_nodes(jobs, row).filter(pl.col("size_cpus").eq_missing(row["size_cpus"]))
-
-
-def of_size(jobs: pl.DataFrame, row: Row) -> pl.DataFrame:
-    """The jobs of a request's size, a missing one included."""
-    return jobs.filter(_same_size(row))
+    return rows_with(jobs, size_nodes=row["size_nodes"], size_cpus=row["size_cpus"])
 
 
 def same_nodes(jobs: pl.DataFrame, row: Row) -> pl.DataFrame:
     """The jobs on as many nodes: memory is that of the whole job, so others cannot be compared."""
-    return jobs.filter(pl.col("size_nodes").eq_missing(row["size_nodes"]))
+    return rows_with(jobs, size_nodes=row["size_nodes"])
+
+
+def rows_with(jobs: pl.DataFrame, **values: object) -> pl.DataFrame:
+    """The few jobs that have these values, None included; a query would take several times as long."""
+    rows = zip(*(jobs[name].to_list() for name in values), strict=True)
+    wanted = tuple(values.values())
+    chosen = [at for at, row in enumerate(rows) if row == wanted]
+    return jobs if len(chosen) == jobs.height else jobs[chosen]
 
 
 def upper(values: Floats) -> float:
     """The 95th percentile of the known values, itself one of them; 0 of none."""
     known = values[~np.isnan(values)]
     return float(np.quantile(known, 0.95, method="higher")) if known.size else 0.0
+
+
+def floats(column: pl.Series) -> Floats:
+    """A column of numbers, NaN for null."""
+    return column.cast(pl.Float64).to_numpy()
 
 
 def _chance(place: BetterPlace) -> float:
@@ -329,7 +340,3 @@ def _size() -> tuple[pl.Expr, ...]:
 def _ends(jobs: pl.DataFrame, shortage: str) -> tuple[Flags, Flags]:
     ends = jobs["outcome"]
     return (ends == COMPLETED).to_numpy().astype(np.bool_), (ends == shortage).to_numpy().astype(np.bool_)
-
-
-def _floats(column: pl.Series) -> Floats:
-    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()

@@ -19,7 +19,7 @@ from stormpetrel.jobs.advice.advice import MOST, Advice, RiskOf
 from stormpetrel.jobs.advice.kinds import ANY_APPLICATION, Kind, prepared_request
 from stormpetrel.jobs.advice.outlook import OF_APPLICATION, JobOutlook, NeedEstimate
 from stormpetrel.jobs.advice.text import COUNTED, GPUS, MEMORY, NEEDED, TIME, Resource, format_duration, last_jobs_text
-from stormpetrel.jobs.causes.remedies import Remedy, remedies, retries
+from stormpetrel.jobs.causes.remedies import FEWEST_TRIES, Remedy, remedies, retries
 from stormpetrel.jobs.outcomes import COMPLETED
 
 SHORT: Final = 0.15  # probability of needing more than is asked for, from which more is prescribed
@@ -73,9 +73,10 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
     unknown = [NEEDED[resource].what for resource, need in needs.items() if not need.is_known]
     if unknown:
         notes.append(f"Nothing like this job has run here yet: its need of {' and '.join(unknown)} is not known.")
-    changes = [_with_pairs(piece, job, past) for piece in changes]
+    tried = _Tried(past)
+    changes = [_with_pairs(piece, job, tried) for piece in changes]
     if all(piece.saves for piece in changes) and past.flagged():
-        changes = [*_tries(job, past, needs), *changes]
+        changes = [*_tries(job, past, needs, tried), *changes]
     if not changes and not past.kind.known and (measurement := _measurement(job, needs)) is not None:
         changes = [measurement]
     return [*changes, *others][:MOST], notes
@@ -94,9 +95,26 @@ def _is_tight(need: NeedEstimate) -> bool:
     return known and need.p90 >= TIGHT * (need.request or 0.0)
 
 
-def _tries(job: pl.DataFrame, past: Prescribed, needs: Mapping[str, NeedEstimate]) -> list[Advice]:
+class _Tried:
+    """What was tried after failures of this kind of job, looked for once and only where somebody wants to know."""
+
+    def __init__(self, past: Prescribed) -> None:
+        self._relatives, self._now = past.kind.relatives, past.now
+        self._pairs: pl.DataFrame | None = None
+
+    def remedy(self, job: pl.DataFrame, failure: str, change: str) -> Remedy | None:
+        """What a change did after such a failure; None where too few tried it."""
+        if self._relatives["outcome"].to_list().count(failure) < FEWEST_TRIES:
+            return None
+        if self._pairs is None:
+            self._pairs = retries(self._relatives, now=self._now)
+        row = prepared_request(job)
+        return next((each for each in remedies(row, str(row["family"]), failure, self._pairs) if each.change == change), None)
+
+
+def _tries(job: pl.DataFrame, past: Prescribed, needs: Mapping[str, NeedEstimate], tried: _Tried) -> list[Advice]:
     """What a flagged job can try where no past job shows the value: what helped after its last failure, or one small run."""
-    again = _after_failure(job, past)
+    again = _after_failure(job, past, tried)
     if again is not None:
         return [again]
     test = _short_test(job, past)
@@ -107,7 +125,7 @@ def _tries(job: pl.DataFrame, past: Prescribed, needs: Mapping[str, NeedEstimate
     return experiments if measurement is None else [measurement]
 
 
-def _after_failure(job: pl.DataFrame, past: Prescribed) -> Advice | None:
+def _after_failure(job: pl.DataFrame, past: Prescribed, tried: _Tried) -> Advice | None:
     """More of what the latest run of the same work was short of, by as much as helped before; None where it lacked nothing."""
     if past.kind.jobs.is_empty() or past.kind.name == ANY_APPLICATION:
         return None
@@ -118,30 +136,23 @@ def _after_failure(job: pl.DataFrame, past: Prescribed) -> Advice | None:
     had, request = (each["asked_mem"] if resource is MEMORY else each["time_limit_s"] for each in (latest, row))
     if not had or not request or request > 1.05 * had:
         return None
-    helped = _remedy(past, row, str(latest["outcome"]), change)
+    helped = tried.remedy(job, str(latest["outcome"]), change)
     value = _on_ladder(resource, (helped.factor if helped and helped.factor else thumb) * had, request)
     sentence = f"Ask for {resource.words(value)} of {resource.what} instead of {resource.words(request)}."
     fact = f"the latest run of this work {resource.shortage} with {resource.words(had)}"
-    tried = helped.sentence if helped else "nobody has tried more of it yet: by how much is a rule of thumb"
+    outcome = helped.sentence if helped else "nobody has tried more of it yet: by how much is a rule of thumb"
     now, proposed = _as_column(resource, request), _as_column(resource, value)
     support = helped.tries if helped else 1
-    return Advice(resource.column, now, proposed, sentence, (fact, tried), support, past.kind.name, experiment=helped is None)
+    return Advice(resource.column, now, proposed, sentence, (fact, outcome), support, past.kind.name, experiment=helped is None)
 
 
-def _with_pairs(piece: Advice, job: pl.DataFrame, past: Prescribed) -> Advice:
+def _with_pairs(piece: Advice, job: pl.DataFrame, tried: _Tried) -> Advice:
     """Advice to ask for more, with what more of it did for those who tried it after such a failure."""
     shortage = next((name for name, (resource, *_) in _SHORTAGES.items() if resource.column == piece.column), None)
     if shortage is None or piece.saves or piece.experiment:
         return piece
-    helped = _remedy(past, prepared_request(job), shortage, _SHORTAGES[shortage][1])
+    helped = tried.remedy(job, shortage, _SHORTAGES[shortage][1])
     return piece if helped is None else replace(piece, evidence=(*piece.evidence, helped.sentence))
-
-
-def _remedy(past: Prescribed, row: Mapping[str, object], outcome: str, change: str) -> Remedy | None:
-    """What a change did after failures of this kind of job; None where too few tried it."""
-    pairs = retries(past.kind.relatives, now=past.now)
-    matches = remedies(dict(row), str(row["family"]), outcome, pairs)
-    return next((each for each in matches if each.change == change), None)
 
 
 def _short_test(job: pl.DataFrame, past: Prescribed) -> Advice | None:
@@ -255,32 +266,37 @@ def _runs_so_far(need: NeedEstimate) -> str:
 
 def with_effects(pieces: Sequence[Advice], job: pl.DataFrame, outlook: JobOutlook | None, risk_of: RiskOf | None) -> list[Advice]:
     """Advice on a job (a frame of one row) with risk, wait and core-hours before and after, as far as they can be told."""
-    needs = outlook.needs(job) if outlook is not None and pieces else {}
-    return [_with_effects(piece, job, outlook, needs, risk_of) for piece in pieces]
+    changed = {
+        at: _changed(job, piece) for at, piece in enumerate(pieces) if piece.proposed is not None and piece.column in job.columns
+    }
+    told = list(pieces)
+    unjudged = [at for at in changed if told[at].risk_before is None]
+    if risk_of is not None and unjudged:  # of all at once: a forecast of three jobs costs what one of one does
+        before, *after = risk_of(pl.concat([job, *(changed[at] for at in unjudged)])).tolist()
+        for at, risk in zip(unjudged, after, strict=True):
+            told[at] = replace(told[at], risk_before=before, risk_after=risk)
+    if outlook is None or not changed:
+        return told
+    needs, now = outlook.needs(job), outlook.wait(job)
+    for at, request in changed.items():
+        wait = outlook.wait(request)
+        if now is not None and wait is not None and now.p50_s is not None and wait.p50_s is not None:
+            told[at] = replace(told[at], wait_before_s=now.p50_s, wait_after_s=wait.p50_s)
+        if not told[at].experiment:
+            told[at] = replace(told[at], core_hours_saved=_core_hours(told[at], job, needs))
+    return told
 
 
-def _with_effects(
-    piece: Advice, job: pl.DataFrame, outlook: JobOutlook | None, needs: Mapping[str, NeedEstimate], risk_of: RiskOf | None
-) -> Advice:
-    """A piece of advice with the risk, the wait and the core-hours before and after, as far as they can be told."""
-    if piece.column is None or piece.proposed is None or piece.column not in job.columns:
-        return piece
-    changed = job.with_columns(pl.lit(piece.proposed).cast(job.schema[piece.column]).alias(piece.column))
-    if risk_of is not None and piece.risk_before is None:
-        before, after = (float(risk) for risk in risk_of(pl.concat([job, changed])))
-        piece = replace(piece, risk_before=before, risk_after=after)
-    if outlook is None:
-        return piece
-    waits = [outlook.wait(each) for each in (job, changed)]
-    if all(wait is not None and wait.p50_s is not None for wait in waits):
-        first, second = (wait.p50_s for wait in waits if wait is not None)
-        piece = replace(piece, wait_before_s=first, wait_after_s=second)
-    return piece if piece.experiment else replace(piece, core_hours_saved=_core_hours(piece, job, needs))
+def _changed(job: pl.DataFrame, piece: Advice) -> pl.DataFrame:
+    """The job as a piece of advice would have it."""
+    assert piece.column is not None
+    value = pl.Series(piece.column, [piece.proposed]).cast(job.schema[piece.column])
+    return job.clone().replace_column(job.get_column_index(piece.column), value)
 
 
 def _core_hours(piece: Advice, job: pl.DataFrame, needs: Mapping[str, NeedEstimate]) -> float | None:
     """Core-hours that are not lost to a shortage, or not kept from others for nothing; None where nobody can say."""
-    cores = float(job.select(pl.coalesce("req_cpus", "cpus", pl.lit(1))).item() or 1)
+    cores = float(next((job[name].item() for name in ("req_cpus", "cpus") if job[name].item() is not None), 1) or 1)
     run = needs.get("time")
     if run is None or not isinstance(piece.proposed, int | float):
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
 import polars as pl
@@ -20,7 +21,7 @@ from stormpetrel.records.units import format_memory
 LOOK_BACK: Final = timedelta(days=180)
 _WITHIN: Final = timedelta(days=14)
 _MORE: Final = 1.05  # times the request before: what is less is the same request
-_FEWEST: Final = 3
+FEWEST_TRIES: Final = 3  # of a change, below which it says nothing
 _MOST: Final = 3
 UNCHANGED: Final = "unchanged"
 # Column -> what more of it, and less of it, is called; the first that applies names the change.
@@ -34,6 +35,7 @@ _READ: Final = (
     "cluster", "user", "array_task", "submit_time", "start_time", "end_time", "elapsed_s", "state", "partition",
     *APPLICATION_COLUMNS, *_CHANGES,
 )  # fmt: skip
+_SAME_WORK: Final = ("cluster", "user", "family", "array_task")
 PAIR_COLUMNS: Final = ("cluster", "user", "family", "outcome", "change", "factor", "to", "succeeded", "ended")
 
 
@@ -59,24 +61,38 @@ def retries(jobs: pl.DataFrame | pl.LazyFrame, *, now: datetime) -> pl.DataFrame
     recent = jobs.lazy().filter(pl.col("end_time") <= now, pl.col("end_time") >= now - LOOK_BACK, pl.col("user").is_not_null())
     known = recent.select(_READ).collect()
     rows = known.with_columns(outcome(), families(known)).filter(pl.col("outcome").is_not_null(), pl.col("family").is_not_null())
-    key = ["cluster", "user", "family", "array_task"]
-    rows = rows.sort(*key, "submit_time", nulls_last=True)
-    following = [
-        pl.col(name).shift(-1).over(key).alias(f"next_{name}")
-        for name in ("submit_time", "outcome", "end_time", "partition", *_CHANGES)
+    rows = rows.sort(*_SAME_WORK, "submit_time", nulls_last=True)
+    is_pair, of_pair, of_change = _of_pairs()
+    # In one query, carried out as it is written: for the few jobs of a kind each one more, and a plan, cost more than the work.
+    pairs = rows.lazy().with_columns(_next_tries()).filter(is_pair).with_columns(of_pair).with_columns(of_change)
+    return pairs.select(PAIR_COLUMNS).collect(optimizations=pl.QueryOptFlags.none())
+
+
+@cache
+def _next_tries() -> list[pl.Expr]:
+    """The next try, of rows that are sorted, and whether it is of the same work (a window per column would take much longer)."""
+    names = ("submit_time", "outcome", "end_time", "partition", *_CHANGES)
+    following = [pl.col(name).shift(-1).alias(f"next_{name}") for name in names]
+    is_same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in _SAME_WORK)
+    return [*following, is_same.alias("is_same")]
+
+
+@cache
+def _of_pairs() -> tuple[pl.Expr, list[pl.Expr], list[pl.Expr]]:
+    """Whether a row and its next try are a failure and what came of it; what is told of the pair, and of the change."""
+    is_pair = (
+        pl.col("is_same")
+        & pl.col("outcome").is_in(list(OUTCOME_LABELS))
+        & (pl.col("outcome") != "CANCELLED")
+        & pl.col("next_outcome").is_in([COMPLETED, *OUTCOME_LABELS])
+        & pl.col("next_submit_time").is_between(pl.col("end_time"), pl.col("end_time") + _WITHIN)
+    )
+    of_pair = [_changed(), (pl.col("next_outcome") == COMPLETED).alias("succeeded"), pl.col("next_end_time").alias("ended")]
+    of_change = [
+        _of_change(lambda column: pl.col(f"next_{column}") / pl.col(column)).alias("factor"),
+        _of_change(lambda column: pl.col(f"next_{column}").cast(pl.Float64)).alias("to"),
     ]
-    pairs = rows.with_columns(following).filter(
-        pl.col("outcome").is_in(list(OUTCOME_LABELS)),
-        pl.col("outcome") != "CANCELLED",
-        pl.col("next_outcome").is_in([COMPLETED, *OUTCOME_LABELS]),
-        pl.col("next_submit_time").is_between(pl.col("end_time"), pl.col("end_time") + _WITHIN),
-    )
-    judged = pairs.with_columns(_changed(), succeeded=pl.col("next_outcome") == COMPLETED, ended=pl.col("next_end_time"))
-    sized = judged.with_columns(
-        factor=_of_change(lambda column: pl.col(f"next_{column}") / pl.col(column)),
-        to=_of_change(lambda column: pl.col(f"next_{column}").cast(pl.Float64)),
-    )
-    return sized.select(PAIR_COLUMNS)
+    return is_pair, of_pair, of_change
 
 
 def _changed() -> pl.Expr:
@@ -103,14 +119,14 @@ def remedies(job: Mapping[str, Any], job_family: str | None, job_outcome: str, p
     same = pl.col("family") == pl.lit(job_family, dtype=pl.String)
     circles = {"your": alike.filter(own & same), "this application's": alike.filter(same), "everybody's": alike}
     for whose, chosen in circles.items():
-        if chosen.filter(pl.col("change") != UNCHANGED).height >= _FEWEST:
+        if chosen.filter(pl.col("change") != UNCHANGED).height >= FEWEST_TRIES:
             return _counted(chosen, whose, job_outcome)
     return ()
 
 
 def _counted(pairs: pl.DataFrame, whose: str, job_outcome: str) -> tuple[Remedy, ...]:
     plain = pairs.filter(pl.col("change") == UNCHANGED)["succeeded"]
-    unchanged = float(plain.mean() or 0.0) if len(plain) >= _FEWEST else None  # type: ignore[arg-type]
+    unchanged = float(plain.mean() or 0.0) if len(plain) >= FEWEST_TRIES else None  # type: ignore[arg-type]
     counts = (
         pairs.filter(pl.col("change") != UNCHANGED)
         .group_by("change")
@@ -120,7 +136,7 @@ def _counted(pairs: pl.DataFrame, whose: str, job_outcome: str) -> tuple[Remedy,
             factor=pl.col("factor").filter("succeeded").median(),
             to=pl.col("to").filter("succeeded").median(),
         )
-        .filter(pl.col("tries") >= _FEWEST)
+        .filter(pl.col("tries") >= FEWEST_TRIES)
         # A share of few tries leans towards one half: two of two are no better than 18 of 20.
         .sort((pl.col("succeeded") + 1) / (pl.col("tries") + 2), descending=True)
     )

@@ -14,6 +14,7 @@ import polars as pl
 
 from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, TIME, UseTable
 from stormpetrel.records.arrays import Floats, Matrix
+from stormpetrel.records.times import hours_of
 
 HISTORY: Final = "history"
 REQUEST: Final = "request"
@@ -50,7 +51,7 @@ def make_features(readings: Matrix, table: UseTable, jobs: pl.DataFrame, resourc
     if resource == TIME:
         values[:, :, READINGS.index("running_for")] -= anchor[:, None].astype(np.float32)
     limit = np.log1p(jobs["time_limit_s"].to_numpy())  # NaN for null
-    hour = jobs["submit_time"].dt.hour().to_numpy()
+    hour = hours_of(jobs["submit_time"])
     own = np.stack([request - anchor, request, np.log(table.cores), limit, hour, anchor], axis=1)
     return Features(np.concatenate([values.reshape(len(readings), -1), own], axis=1).astype(np.float32), anchor)
 
@@ -72,4 +73,6 @@ def narrowest(readings: Matrix, reading: str, *, fewest: int = 1, down_to: str =
         at = SPACE_NAMES.index(space) * N_READINGS
         known = np.isnan(out) & (readings[:, at] >= np.log1p(fewest) - 1e-6)
         out[known] = readings[known, at + READINGS.index(reading)]
+        if not np.isnan(out).any():
+            break
     return out

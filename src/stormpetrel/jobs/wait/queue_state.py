@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from stormpetrel.jobs.history.entities import FEW, EntityCodes, grown
 from stormpetrel.jobs.history.history import event_times
 from stormpetrel.jobs.history.keys import Space, key_columns, request_of_few, stand_ins, with_request
 from stormpetrel.records.arrays import Floats, Matrix
+from stormpetrel.records.times import hours_of, weekdays_of
 
 _SHAPE: Final = ("asked_cpus", "asked_nodes", "asked_gpus", "limit_key")
 SPACES: Final = (
@@ -192,14 +194,18 @@ def _size_class() -> pl.Expr:
 
 def queue_features(readings: Matrix, jobs: pl.DataFrame, table: WaitTable, run_s: Floats) -> Matrix:
     """The features of each job at its submission: the queue, and the request."""
-    frame = jobs.select(
-        nodes=pl.coalesce("req_nodes", "nodes").cast(pl.Float64).log1p(),
-        gpus=pl.coalesce("req_gpus", "gpus").cast(pl.Float64).log1p(),
-        memory=pl.coalesce("req_mem_bytes", "mem_bytes").cast(pl.Float64).log1p(),
-        hour=pl.col("submit_time").dt.hour().cast(pl.Float64),
-        weekday=pl.col("submit_time").dt.weekday().cast(pl.Float64),
-        at_once=pl.col("array_task").is_not_null().cast(pl.Float64),
-    ).fill_null(np.nan)
-    own = [np.log(table.cores), frame["nodes"].to_numpy(), frame["gpus"].to_numpy(), frame["memory"].to_numpy()]
-    own += [np.log(table.limit_s), np.log(run_s), *(frame[name].to_numpy() for name in ("hour", "weekday", "at_once"))]
+    # Column by column, here and in `hours_of`: for one job the plan of a query would cost more than the work.
+    amounts = [
+        np.log1p(_first_known(jobs, *names))
+        for names in (("req_nodes", "nodes"), ("req_gpus", "gpus"), ("req_mem_bytes", "mem_bytes"))
+    ]
+    hour, weekday = hours_of(jobs["submit_time"]), weekdays_of(jobs["submit_time"])
+    at_once = (~np.isnan(_first_known(jobs, "array_task"))).astype(np.float64)
+    own = [np.log(table.cores), *amounts, np.log(table.limit_s), np.log(run_s), hour, weekday, at_once]
     return np.concatenate([readings, np.stack(own, axis=1)], axis=1).astype(np.float32)
+
+
+def _first_known(jobs: pl.DataFrame, *names: str) -> Floats:
+    """Of each job the number in the first of these columns that tells one; NaN where none does."""
+    columns = [jobs[name].cast(pl.Float64).to_numpy() for name in names]
+    return reduce(lambda first, second: np.where(np.isnan(first), second, first), columns)

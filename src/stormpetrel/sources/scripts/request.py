@@ -247,8 +247,7 @@ def size_of(word: str, *, default_unit: str) -> int | None:
     compact = word.replace(" ", "")
     if not compact or compact[-1] in "nc" or len(compact) > _SHOWN_LETTERS:  # the suffixes of sacct have no place here
         return None
-    size = units.size_bytes(pl.Series([compact], dtype=pl.String), default_unit=default_unit)[0]
-    return None if size is None else int(size)
+    return units.bytes_of(compact, default_unit=default_unit)
 
 
 def array_size(spec: str) -> int | None:
