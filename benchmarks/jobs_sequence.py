@@ -1,12 +1,13 @@
 """Whether a network that reads a user's past jobs one by one beats the trees, or adds to them; writes results/jobs_sequence.json.
 
-STORMPETREL_DATA=… python -m benchmarks.jobs_sequence [--only kth,theta,supercloud,mira,thetagpu,simulated,curie] [--seeds 2]
+STORMPETREL_DATA=… python -m benchmarks.jobs_sequence [--only kth,theta,supercloud,mira,thetagpu,curie,simulated] [--seeds 2]
 
 Splits, judged jobs, rules and metrics of `jobs evaluate FILE --at submit --protocol time`, beside these networks
 (`outcome_network`, over the events of `past_events`):
 
 - `gru`: the user's past events, the request and the calendar; none of the features of the trees that hold history.
-- `gru_features`: the same with all features of the trees.
+- `attention`: the same, the events weighted by one layer of attention in place of a recurrent network.
+- `gru_features`: `gru` with all features of the trees.
 - `features_network`: all features of the trees without the events: what a second kind of model gives, and no sequence.
 
 `trees_and_…` is the mean of both log-odds, its weight by log loss on out-of-time forecasts inside the training part, as the
@@ -59,9 +60,11 @@ SIMULATED: Final = "simulated"
 SIMULATED_SITE: Final = ClusterSpec(days=60, nodes=16, seed=401)
 NETWORKS: Final = {
     "gru": NetworkSettings(),
+    "attention": NetworkSettings(past="attention"),
     "gru_features": NetworkSettings(),
     "features_network": NetworkSettings(past="none"),
 }
+WITH_FEATURES: Final = ("gru_features", "features_network")
 BLENDED: Final = (*NETWORKS, "xgboost")
 WEIGHTS: Final = np.linspace(0.0, 1.0, 11)
 FIGURES: Final = ("roc_auc", "pr_auc", "f1", "log_loss", "ece")
@@ -128,9 +131,9 @@ class Study:
         return {name: partial(self._baseline, name) for name in BASELINES}
 
     def network(self, name: str, settings: NetworkSettings, train: Mask, test: Mask) -> Floats:
-        """Risks by a network of these settings; `gru` sees none of the trees' features of history."""
+        """Risks by a network of these settings; without `…features` it sees none of the trees' features of history."""
         features = self.labelled.features[Moment.SUBMIT]
-        own = np.array([name != "gru" or group_of(feature) in ("request", "calendar") for feature in features.names])
+        own = np.array([name in WITH_FEATURES or group_of(feature) in ("request", "calendar") for feature in features.names])
         values = features.values[:, own]
         risk = fit_network(self.events[train], values[train], self.labelled.failed[train], settings)
         return risk(self.events[test], values[test])

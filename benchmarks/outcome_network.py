@@ -27,7 +27,7 @@ _JUDGED_AT_A_TIME: Final = 4_096
 class NetworkSettings:
     """What the network is, and how it is fitted; chosen inside the training parts of KTH and Theta (docs/log.md)."""
 
-    past: Literal["gru", "transformer", "none"] = "gru"  # none: features only
+    past: Literal["gru", "attention", "none"] = "gru"  # none: features only
     width: int = 32
     dropout: float = 0.2
     epochs: float = 8.0
@@ -48,13 +48,10 @@ class OutcomeNetwork(nn.Module):
         self.features = nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Dropout(settings.dropout))
         if self.kind == "gru":
             self.recurrent = nn.GRU(numbers, width, batch_first=True)
-        elif self.kind == "transformer":
+        elif self.kind == "attention":
             self.embed = nn.Linear(numbers, width)
-            self.place = nn.Parameter(torch.zeros(events + 1, width))
-            layer = nn.TransformerEncoderLayer(width, 4, 2 * width, settings.dropout, batch_first=True, norm_first=True)
-            self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-            causal = torch.triu(torch.ones(events + 1, events + 1, dtype=torch.bool), diagonal=1)
-            self.register_buffer("causal", causal)
+            self.place = nn.Parameter(torch.zeros(events, width))
+            self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
         both = width if self.kind == "none" else 2 * width
         self.head = nn.Sequential(
             nn.Dropout(settings.dropout), nn.Linear(both, width), nn.ReLU(), nn.Dropout(settings.dropout), nn.Linear(width, 1)
@@ -66,20 +63,18 @@ class OutcomeNetwork(nn.Module):
         if self.kind == "gru":
             _, last = self.recurrent(events)
             now = torch.cat([last[0], now], dim=1)
-        elif self.kind == "transformer":
-            now = torch.cat([self._attended(events, now), now], dim=1)
+        elif self.kind == "attention":
+            now = torch.cat([self._looked_up(events, now), now], dim=1)
         return self.head(now).squeeze(1)  # (job,)
 
-    def _attended(self, events: Tensor, now: Tensor) -> Tensor:
-        """What the job itself, placed after its events, reads from them."""
-        steps = torch.cat([self.embed(events), now[:, None]], dim=1) + self.place  # (job, event + 1, width)
-        empty = torch.zeros(steps.shape[:2], dtype=torch.bool)
-        empty[:, :-1] = events.abs().sum(dim=2) == 0
-        # An empty place attends to itself alone: a row without any place to look at would be no number.
-        mask = self.causal | empty[:, None, :]
-        mask = mask & ~torch.eye(steps.shape[1], dtype=torch.bool)
-        heads = mask.repeat_interleave(4, dim=0)  # (job × head, event + 1, event + 1)
-        return self.layers(steps, mask=heads)[:, -1]
+    def _looked_up(self, events: Tensor, now: Tensor) -> Tensor:
+        """The events weighted by how well each answers what the job asks, four ways; an empty place may be looked at, too."""
+        steps = torch.relu(self.embed(events) + self.place)  # (job, event, width)
+        jobs, places, width = steps.shape
+        query = self.query(now).view(jobs, 4, 1, width // 4)
+        key, value = (layer(steps).view(jobs, places, 4, width // 4).transpose(1, 2) for layer in (self.key, self.value))
+        looked_up = nn.functional.scaled_dot_product_attention(query, key, value)  # (job, head, 1, width / 4)
+        return looked_up.reshape(jobs, width)
 
 
 def fit_network(

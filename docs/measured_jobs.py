@@ -197,6 +197,46 @@ def job_prior() -> str:
     return table(("log", "first days", "starts", "jobs", *_PRIOR_WHO.values()), rows)
 
 
+_SEQUENCE_LOGS: Final = {**_PRIOR_LOGS, "simulated": "simulated"}
+_SEQUENCE_WHO: Final = {
+    "trees": "**Stormpetrel**", "xgboost": "untuned XGBoost", "user_rate": "user's rate", "last_outcome": "user's last outcome",
+    "gru": "GRU", "attention": "attention", "gru_features": "GRU, features",
+}  # fmt: skip
+_SEQUENCE_BLENDS: Final = {
+    "attention": "attention", "gru": "GRU", "gru_features": "GRU, features", "features_network": "features alone (control)",
+    "xgboost": "XGBoost (control)",
+}  # fmt: skip
+
+
+def _sequence() -> dict[str, Any]:
+    """What `python -m benchmarks.jobs_sequence` measured, by the title of the log."""
+    found = json.loads((_RESULTS / "jobs_sequence.json").read_text(encoding="utf-8"))
+    return {title: found[log] for log, title in _SEQUENCE_LOGS.items() if log in found}
+
+
+def job_sequence() -> str:
+    """ROC area, PR area, F1 and calibration error of the trees, the rules and the networks over past jobs."""
+    names = ("roc_auc", "pr_auc", "f1", "ece")
+    rows = []
+    for title, log in _sequence().items():
+        cells = [" / ".join(f"{log['figures'][who][name]['mean']:.3f}" for name in names) for who in _SEQUENCE_WHO]
+        rows.append((title, f"{log['judged']:,}", *cells))
+    return table(("log", "jobs", *(f"{who}: ROC / PR / F1 / ECE" for who in _SEQUENCE_WHO.values())), rows)
+
+
+def job_sequence_gains() -> str:
+    """What blends with the networks, and with the controls, add to the PR area of the trees; log loss of the first."""
+    rows = []
+    for title, log in _sequence().items():
+        cells = []
+        for who in _SEQUENCE_BLENDS:
+            gain = log["gains"][f"trees_and_{who}"]["pr_auc"]
+            cells.append(f"{gain['mean']:+.3f} ± {gain['std']:.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})".replace("-", "−"))
+        losses = " → ".join(f"{log['figures'][who]['log_loss']['mean']:.3f}" for who in ("trees", "trees_and_attention"))
+        rows.append((title, *cells, losses))
+    return table(("log", *(f"trees and {who}" for who in _SEQUENCE_BLENDS.values()), "log loss: trees → with attention"), rows)
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-quality": job_quality,
     "job-calibration": job_calibration,
@@ -208,4 +248,6 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-needs": job_needs,
     "job-waits": job_waits,
     "job-prior": job_prior,
+    "job-sequence": job_sequence,
+    "job-sequence-gains": job_sequence_gains,
 }

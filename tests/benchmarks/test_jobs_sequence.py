@@ -66,7 +66,7 @@ def test_outcomes_that_come_after_a_submission_change_nothing_in_its_events_or_e
     assert not np.array_equal(before, after), "the outcomes that were changed are seen by later submissions"
 
 
-@pytest.mark.parametrize(("name", "past"), [("gru", "gru"), ("gru", "transformer"), ("gru_features", "gru")])
+@pytest.mark.parametrize(("name", "past"), [("gru", "gru"), ("attention", "attention"), ("gru_features", "gru")])
 def test_outcomes_that_come_after_a_submission_change_no_prediction_at_it(jobs, study, name, past):
     tested = np.flatnonzero(study.split.test)
     row = int(tested[tested.size // 2])
