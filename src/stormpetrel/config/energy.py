@@ -22,6 +22,12 @@ class EnergySection(Section):
         default=[], description='the same by type as AllocTRES names it (gres/gpu:a100=2), such as ["a100=400", "t4=70"]'
     )
     watts_per_gib: float = Field(default=0.37, ge=0, le=1000, description="what a GiB of memory draws that a job holds")
+    shared_above: float = Field(
+        default=3.0,
+        ge=0,
+        description="a measurement (of whole nodes) above so many times the estimate is of nodes that others shared: the "
+        "estimate counts; 0: every measurement counts",
+    )
     pue: float = Field(
         default=1.0, ge=1, le=10, description="energy of the whole site over that of its nodes; 1: the nodes alone, no cooling"
     )

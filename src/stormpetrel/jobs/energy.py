@@ -1,6 +1,6 @@
 """The energy that jobs took: as accounting measured it, else estimated from what they held.
 
-job frame + PowerModel -> measured_joules, joules: whole joules at the nodes, so that sums are exact; COLUMNS says what is needed.
+job frame + PowerModel -> joules, measured_joules: whole joules at the nodes, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 from stormpetrel.jobs.held import core_seconds, elapsed_seconds, positive
 from stormpetrel.records.doubts import doubted
 
-COLUMNS: Final = ("energy_j", "gpus", "req_gpus", "mem_bytes", "req_mem_bytes")
+_COLUMNS: Final = ("energy_j", "gpus", "req_gpus", "mem_bytes", "req_mem_bytes")
 _GIB: Final = 2**30
 _MOST: Final = float(2**53)  # joules of one job: beyond it a float is no longer exact
 
@@ -24,34 +24,44 @@ _MOST: Final = float(2**53)  # joules of one job: beyond it a float is no longer
 class PowerModel:
     """What is drawn by what a job holds, in watts at the node; `gpu_types` by the name that AllocTRES gives to a type.
 
-    docs/jobs says where the numbers come from.
+    A measurement is of whole nodes. One that is above `shared_above` times the estimate is taken for that of nodes which others
+    shared, and the estimate counts; 0 believes every measurement. docs/jobs says where the numbers come from.
     """
 
     watts_per_cpu: float = 6.0
     watts_per_gpu: float = 300.0
     watts_per_gib: float = 0.37
     gpu_types: Mapping[str, float] = field(default_factory=dict)
+    shared_above: float = 3.0
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that an estimate needs, besides those of `core_seconds`."""
-        return (*COLUMNS, "alloc_tres") if self.gpu_types else COLUMNS
-
-
-def measured_joules() -> pl.Expr:
-    """The joules that accounting measured, 0 of a job that ran for no time; null where it did not, or in a way that is doubted."""
-    believed = (pl.col("energy_j") > 0) & ~doubted("energy_j") & (pl.col("energy_j") <= _MOST)
-    measured = pl.when(believed).then(pl.col("energy_j"))
-    return pl.when(core_seconds() == 0).then(pl.lit(0, pl.Int64)).otherwise(measured).alias("measured_joules")
+        """The columns that are needed, besides those of `core_seconds`."""
+        return (*_COLUMNS, "alloc_tres") if self.gpu_types else _COLUMNS
 
 
 def joules(power: PowerModel) -> pl.Expr:
     """The joules that a job took, measured or estimated; null where nobody knows what it held (`core_seconds`)."""
-    held = core_seconds()
+    known = pl.coalesce(_measured(power), _estimated(power).round().cast(pl.Int64, strict=False))
+    return pl.when(core_seconds().is_not_null()).then(known).alias("joules")
+
+
+def measured_joules(power: PowerModel) -> pl.Expr:
+    """Those that were measured: all of a job's or, where it is estimated, 0; null where nobody knows what it held."""
+    return pl.when(core_seconds().is_not_null()).then(_measured(power).fill_null(0)).alias("measured_joules")
+
+
+def _measured(power: PowerModel) -> pl.Expr:
+    """Null where nobody measured them or they are doubted; a job that ran for no time took none, whatever its nodes drew."""
+    energy, estimated = pl.col("energy_j"), _estimated(power)
+    alone = (energy <= power.shared_above * estimated) | (estimated <= 0) if power.shared_above else pl.lit(True)
+    believed = energy.is_between(1, _MOST) & ~doubted("energy_j") & alone & (core_seconds() > 0)
+    return pl.when(believed).then(energy)
+
+
+def _estimated(power: PowerModel) -> pl.Expr:
     draw = _gpu_watts(power) + _gib() * power.watts_per_gib
-    estimated = held * power.watts_per_cpu + elapsed_seconds().fill_null(0) * draw
-    whole = estimated.clip(0.0, _MOST).round().cast(pl.Int64, strict=False)
-    return pl.when(held.is_not_null()).then(pl.coalesce(measured_joules(), whole)).alias("joules")
+    return (core_seconds() * power.watts_per_cpu + elapsed_seconds().fill_null(0) * draw).clip(0.0, _MOST)
 
 
 def _gpu_watts(power: PowerModel) -> pl.Expr:

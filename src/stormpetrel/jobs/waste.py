@@ -24,7 +24,8 @@ UNKNOWN: Final = "(unknown)"
 BREAKDOWNS: Final = ("user", "application", "account", "partition", "profile", "week", "outcome")
 # Joules are what nodes drew, measured or estimated; of both sums the part that was measured.
 SUMS: Final = (
-    "jobs", "failed_jobs", "core_seconds", "lost_core_seconds", "joules", "lost_joules", "measured_joules", "lost_measured_joules",
+    "jobs", "failed_jobs", "core_seconds", "lost_core_seconds",
+    "joules", "lost_joules", "measured_joules", "lost_measured_joules",
 )  # fmt: skip
 MEASURES: Final = (*SUMS, "share")
 # Why a job is not in the ledger.
@@ -137,7 +138,7 @@ def reconcile(
     states = list(failure_states)
     reasons = jobs.select(uncounted()).to_series().drop_nulls().value_counts(sort=True)
     lost = failed(states).fill_null(False)
-    held = (core_seconds(), joules(power), measured_joules().fill_null(0))
+    held = (core_seconds(), joules(power), measured_joules(power))
     summed = (part for column in held for part in (column.sum(), column.filter(lost).sum().name.prefix("lost_")))
     total = jobs.filter(uncounted().is_null()).select(pl.len(), failed(states).sum().alias("failed"), *summed)
     ledgers = {name: ledger(jobs, by=[name], failure_states=states, time_zone=time_zone, power=power) for name in by}
@@ -176,7 +177,7 @@ def _sums() -> list[pl.Expr]:
 def _counted(jobs: pl.DataFrame, failure_states: Iterable[str], power: PowerModel) -> pl.DataFrame:
     lost = failed(failure_states).fill_null(False)
     return jobs.filter(uncounted().is_null()).with_columns(
-        core_seconds(), joules(power), measured_joules().fill_null(0), lost.alias("_failed")
+        core_seconds(), joules(power), measured_joules(power), lost.alias("_failed")
     )
 
 

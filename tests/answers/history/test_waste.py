@@ -78,9 +78,8 @@ def test_totals_reconcile_with_the_jobs_whoever_looks(viewer, weeks):
 
 def test_users_see_what_they_lost_themselves():
     (line,) = waste_answer(book(), ADA, asked(by="user")).groups
-    assert line.model_dump(include={"group", *MEASURES}) == ledger(LOG.filter(pl.col("user") == "user2"), by=["user"]).rename(
-        {"user": "group"}
-    ).row(0, named=True)
+    expected = ledger(LOG.filter(pl.col("user") == "user2"), by=["user"]).rename({"user": "group"})
+    assert line.model_dump(include={"group", *MEASURES}) == expected.row(0, named=True)
 
 
 def test_a_ledger_that_does_not_add_up_is_not_shown():

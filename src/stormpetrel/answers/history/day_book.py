@@ -100,7 +100,7 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
     frame = profiled(counted) if profiled else counted.with_columns(family())
     groups = [group_key(name, frame.columns, zone) for name in GROUPS if name != "application"]
     reason, bad, power = uncounted(), failed(states), power_of(settings.energy)
-    held_by_job = {"core_seconds": core_seconds(), "joules": joules(power), "measured_joules": measured_joules()}
+    held_by_job = {"core_seconds": core_seconds(), "joules": joules(power), "measured_joules": measured_joules(power)}
     lines = frame.select(
         pl.col("user").cast(pl.Categorical),
         _known("family").alias("application"),
@@ -176,9 +176,10 @@ def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None, p
                 frames = {name: getattr(known, name) for name in _PARTS}
                 write_frames(site, f"days-{month}.npz", identity, frames)
         months[month] = known
-    return months or {
-        "": sum_jobs(pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in _needed(site.settings)}), site.settings)
-    }
+    if months:
+        return months
+    nothing = pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in _needed(site.settings)})
+    return {"": sum_jobs(nothing, site.settings)}
 
 
 def _needed(settings: Settings) -> list[str]:

@@ -20,11 +20,13 @@ _G_PER_KG: Final = 1000
 
 def power_of(section: EnergySection) -> PowerModel:
     """Return the settings as the model that estimates."""
-    return PowerModel(section.watts_per_cpu, section.watts_per_gpu, section.watts_per_gib, section.gpu_types)
+    return PowerModel(
+        section.watts_per_cpu, section.watts_per_gpu, section.watts_per_gib, section.gpu_types, section.shared_above
+    )
 
 
-def energy_of(sums: Mapping[str, Any], section: EnergySection) -> dict[str, float | None]:
-    """Return the kWh of sums of joules, cooling included (PUE), their CO2 where the site says what a kWh is, and what was measured."""
+def energy_of(sums: Mapping[str, Any], section: EnergySection) -> dict[str, Any]:
+    """Return the kWh of sums of joules, times the PUE, their CO2 where the site says what a kWh is, and the measured share."""
     kwh, lost_kwh = (sums[name] / _J_PER_KWH * section.pue for name in ("joules", "lost_joules"))
     grams = section.grams_co2_per_kwh
     return {
@@ -69,12 +71,12 @@ def amount_text(amount: float) -> str:
 
 def _words(known: str, share: float, section: EnergySection) -> str:
     types = "".join(f", {watts:g} W a {name}" for name, watts in section.gpu_types.items())
-    watts = f"{section.watts_per_cpu:g} W a CPU, {section.watts_per_gpu:g} W a GPU{types}, {section.watts_per_gib:g} W a GiB of memory"
-    whole_nodes = "by whole nodes, neighbours on shared ones included"
+    watts = f"{section.watts_per_cpu:g} W a CPU, {section.watts_per_gpu:g} W a GPU{types}, {section.watts_per_gib:g} W a GiB"
+    by_what, whole_nodes = f"by what jobs held: {watts}", "by whole nodes"
     text = {
-        "estimated": f"Energy is estimated by what jobs held: {watts}",
+        "estimated": f"Energy is estimated {by_what}",
         "measured": f"Energy was measured, {whole_nodes}",
-        "partly estimated": f"{share:.0%} of the energy was measured, {whole_nodes}; the rest is estimated by what jobs held: {watts}",
+        "partly estimated": f"{share:.0%} of the energy was measured, {whole_nodes}; the rest is estimated {by_what}",
     }[known]
     around = "; cooling is not in it" if section.pue == 1 else f"; all of it times {section.pue:g} for the site around them (PUE)"
     co2 = f" CO2 at {section.grams_co2_per_kwh:g} g a kWh." if section.grams_co2_per_kwh else ""

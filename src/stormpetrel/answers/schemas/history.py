@@ -193,6 +193,9 @@ class EnergyBasis(Answer):
     watts_per_gpu: float
     watts_per_gpu_type: list[str] = Field(examples=[["a100=400"]])
     watts_per_gib: float
+    shared_above: float = Field(
+        description="a measurement above so many times the estimate is of shared nodes: the estimate counts; 0: never"
+    )
     pue: float = Field(description="by which every kWh here is multiplied, the measured ones too")
     grams_co2_per_kwh: float | None = Field(description="null: the site does not say, and no CO2 is told")
     words: str = Field(description="all of it in words")

@@ -12,7 +12,7 @@ JobInput + WaitQuestion -> evaluate_waits -> WaitEvaluation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -64,7 +64,7 @@ class JobInput:
     section: JobsSection
     time_zone: str
     notes: tuple[str, ...] = ()
-    energy: EnergySection = EnergySection()
+    energy: EnergySection = field(default_factory=EnergySection)
 
     def since(self, moment: datetime) -> JobInput:
         """The same without jobs that were submitted before."""
@@ -82,9 +82,8 @@ def jobs_of_site(site: Site, viewer: Viewer) -> JobInput:
     if not jobs.height:
         raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live, or name files.")
     section = site.settings.jobs.model_copy(update={"similar_names": site.settings.allows_similar_names})
-    return JobInput(
-        with_telemetry(site, jobs, fewest=FEWEST_JOBS), section, site.settings.site.time_zone, energy=site.settings.energy
-    )
+    measured = with_telemetry(site, jobs, fewest=FEWEST_JOBS)
+    return JobInput(measured, section, site.settings.site.time_zone, energy=site.settings.energy)
 
 
 def jobs_of_files(

@@ -273,10 +273,11 @@ def waste_study(data: JobInput, by: str, *, policy: PolicyReplay | None = None) 
     """
     refuse_empty(data)
     counted = _counted(data, with_profile(data) if by == "profile" else None)
-    how = {"failure_states": data.section.failure_states, "time_zone": data.time_zone, "power": power_of(data.energy)}
-    reconciled = reconcile(counted, by=[by], **how)
+    states, zone, power = data.section.failure_states, data.time_zone, power_of(data.energy)
+    reconciled = reconcile(counted, by=[by], failure_states=states, time_zone=zone, power=power)
     check_ledger(reconciled)
-    groups, total = ledger(counted, by=[by], **how).rename({by: "group"}), asdict(reconciled.total)
+    groups = ledger(counted, by=[by], failure_states=states, time_zone=zone, power=power).rename({by: "group"})
+    total = asdict(reconciled.total)
     return WasteStudy(
         by=_TEXT_OF_OLD.get(by, by),
         groups=[WasteGroup(**row, **energy_of(row, data.energy)) for row in groups.iter_rows(named=True)],
@@ -291,7 +292,13 @@ def waste_study(data: JobInput, by: str, *, policy: PolicyReplay | None = None) 
 
 def weekly_ledger(data: JobInput) -> pl.DataFrame:
     """Return the ledger by week and outcome, the largest loss first: a frame, for it is only drawn, and years are long."""
-    return ledger(_counted(data), by=["week", "outcome"], failure_states=data.section.failure_states, time_zone=data.time_zone)
+    return ledger(
+        _counted(data),
+        by=["week", "outcome"],
+        failure_states=data.section.failure_states,
+        time_zone=data.time_zone,
+        power=power_of(data.energy),
+    )
 
 
 def policy_replay(

@@ -105,9 +105,8 @@ def waste_drawings(data: JobInput, study: WasteStudy) -> tuple[Drawing, ...]:
     if study.by == "week":
         return (weeks,)
     losing = min(15, max(1, sum(line.lost_core_seconds > 0 for line in study.groups)))
-    groups = pl.DataFrame([line.model_dump(include=set(_LEDGER)) for line in study.groups], _LEDGER).rename(
-        {"group": breakdown_label(study.by)}
-    )
+    rows = [line.model_dump(include=set(_LEDGER)) for line in study.groups]
+    groups = pl.DataFrame(rows, _LEDGER).rename({"group": breakdown_label(study.by)})
     return (weeks, Drawing(waste.waste_by_group_figure(groups), height=130 + _ROW * losing))
 
 
