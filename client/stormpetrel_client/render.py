@@ -159,11 +159,11 @@ def job_ids(rows: Sequence[Json]) -> Iterator[str]:
 
 
 def waste_lines(answer: Json) -> Iterator[str]:
-    """The waste ledger in core-hours."""
-    groups = answer.get("groups") or []
-    total = answer.get("total") or {}
+    """The waste ledger in core-hours, with its energy where the service tells it."""
+    groups, total, energy = answer.get("groups") or [], answer.get("total") or {}, answer.get("energy") or {}
+    heading = f"kWh lost{_known(energy)}"
     yield from _table(
-        (str(answer.get("by", "group")), "jobs", "failed", "core-hours lost", "of all"),
+        (str(answer.get("by", "group")), "jobs", "failed", "core-hours lost", "of all", *((heading,) if energy else ())),
         [
             (
                 group.get("group", ""),
@@ -171,6 +171,7 @@ def waste_lines(answer: Json) -> Iterator[str]:
                 f"{group.get('failed_jobs', 0):,}",
                 f"{group.get('lost_core_seconds', 0) / 3600:,.1f}",
                 portion(group.get("share")),
+                *((_amount(group.get("lost_kwh")),) if energy else ()),
             )
             for group in groups
         ],
@@ -178,6 +179,26 @@ def waste_lines(answer: Json) -> Iterator[str]:
     if total:
         hours = total.get("lost_core_seconds", 0) / 3600
         yield f"In all {hours:,.1f} core-hours lost by {total.get('failed_jobs', 0):,} failed jobs."
+    if total and energy:
+        yield f"In energy: {_lost_energy(total, energy)}. {plain(energy.get('words', ''))}"
+
+
+def _lost_energy(sums: Json, energy: Json) -> str:
+    co2 = f", {_amount(sums['lost_co2_kg'])} kg of CO2" if sums.get("lost_co2_kg") is not None else ""
+    return f"{_amount(sums.get('lost_kwh'))} of {_amount(sums.get('kwh'))} kWh{_known(energy)}{co2}"
+
+
+def _known(energy: Json) -> str:
+    """How energy is known, behind a figure; nothing where all of it was measured."""
+    known = plain(energy.get("known", "estimated"))
+    return "" if known == "measured" else f" ({known})"
+
+
+def _amount(amount: float | None) -> str:
+    """Kilowatt-hours or kilograms; a service that does not tell them has none."""
+    if amount is None:
+        return "–"
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}" if amount >= 1 else f"{amount:.2g}"
 
 
 def me_lines(answer: Json) -> Iterator[str]:
@@ -193,6 +214,8 @@ def me_lines(answer: Json) -> Iterator[str]:
     yield from (f"            {plain(note)}" for note in answer.get("notes") or [])
     lost, held = answer.get("lost_core_hours", 0), answer.get("core_hours", 0)
     yield f"  Waste     {lost:,.1f} of {held:,.1f} core hours, held by failed jobs"
+    if answer.get("kwh") and answer.get("energy"):
+        yield f"            {_lost_energy(answer, answer['energy'])}"
     nouns = {"cpu": "of the cores' time", "memory": "of the memory", "time": "of the time limits"}
     used = [
         f"{portion(value)} {nouns[name]}"

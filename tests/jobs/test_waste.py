@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stormpetrel.errors import StormpetrelError, UsageError
+from stormpetrel.jobs.energy import PowerModel
+from stormpetrel.jobs.held import core_seconds
 from stormpetrel.jobs.waste import (
     ABSURD,
     BREAKDOWNS,
@@ -20,7 +22,6 @@ from stormpetrel.jobs.waste import (
     UNKNOWN,
     Totals,
     check_ledger,
-    core_seconds,
     ledger,
     reconcile,
 )
@@ -73,26 +74,27 @@ def test_core_seconds_are_whole_numbers():
 def test_a_job_that_cannot_be_counted_is_left_out_with_a_reason(fields, reason):
     result = reconcile(job_frame([{**ENDED, **fields}]))
     assert result.uncounted == {reason: 1}
-    assert result.total == Totals(0, 0, 0, 0)
+    assert result.total == Totals(0, 0, 0, 0, 0, 0, 0, 0)
     check_ledger(result)
 
 
 def test_a_job_of_unknown_state_with_an_end_is_counted():
     result = reconcile(job_frame([{**ENDED, "state": "UNKNOWN", "cpus": 1}]))
-    assert result.total == Totals(1, 0, 600, 0)
+    assert result.total == Totals(1, 0, 600, 0, 3600, 0, 0, 0)
 
 
 def jobs_of_two_users():
     sizes = {"ann": [("FAILED", 10), ("COMPLETED", 1)], "bob": [("COMPLETED", 50), ("TIMEOUT", 5)]}
     rows = [{**ENDED, "user": user, "state": state, "cpus": cpus} for user, jobs in sizes.items() for state, cpus in jobs]
+    rows[0]["energy_j"] = 70_000
     return job_frame(rows)
 
 
 def test_the_largest_loss_comes_first_and_shares_are_of_the_loss():
     table = ledger(jobs_of_two_users(), by=["user"])
     assert table.rows() == [
-        ("ann", 2, 1, 6600, 6000, pytest.approx(2 / 3)),
-        ("bob", 2, 1, 33000, 3000, pytest.approx(1 / 3)),
+        ("ann", 2, 1, 6600, 6000, 73_600, 70_000, 70_000, 70_000, pytest.approx(2 / 3)),
+        ("bob", 2, 1, 33000, 3000, 198_000, 18_000, 0, 0, pytest.approx(1 / 3)),
     ]
 
 
@@ -104,7 +106,7 @@ def test_crossed_breakdowns_have_a_row_for_each_pair():
 
 
 def test_no_breakdown_gives_the_total():
-    assert ledger(jobs_of_two_users(), by=[]).rows() == [(4, 2, 39600, 9000, 1.0)]
+    assert ledger(jobs_of_two_users(), by=[]).rows() == [(4, 2, 39600, 9000, 271_600, 88_000, 70_000, 70_000, 1.0)]
 
 
 def test_failure_states_decide_what_is_lost():
@@ -160,6 +162,13 @@ def test_a_breakdown_that_does_not_add_up_is_an_error():
         check_ledger(replace(good, breakdowns=wrong))
 
 
+def test_energy_that_does_not_add_up_is_an_error():
+    good = reconcile(jobs_of_two_users())
+    wrong = {**good.breakdowns, "user": replace(good.total, lost_joules=good.total.lost_joules + 1)}
+    with pytest.raises(StormpetrelError, match=r"by user sums to .* joules"):
+        check_ledger(replace(good, breakdowns=wrong))
+
+
 def test_a_job_that_got_lost_is_an_error():
     with pytest.raises(StormpetrelError, match="but the log has 5"):
         check_ledger(replace(reconcile(jobs_of_two_users()), rows=5))
@@ -182,6 +191,9 @@ a_job = st.fixed_dictionaries(
         "req_cpus": numbers,
         "nodes": numbers,
         "time_limit_s": st.none() | st.floats(1, 1e6),
+        "energy_j": st.none() | st.integers(-1, 10**15),
+        "gpus": numbers,
+        "mem_bytes": st.none() | st.integers(-1, 2**50),
     }
 )
 
@@ -212,7 +224,7 @@ def plainly(row):
 @given(rows=st.lists(a_job, max_size=25))
 def test_every_breakdown_sums_to_the_logs_total_exactly(rows):
     frame = job_frame(rows)
-    result = reconcile(frame, time_zone="America/Santiago")
+    result = reconcile(frame, time_zone="America/Santiago", power=PowerModel(3.3, 251.7, 0.41))
     check_ledger(result)
     assert list(result.breakdowns) == list(BREAKDOWNS)
     unended = [row["state"] == "RUNNING" or (row["state"] in (None, "UNKNOWN") and row["end_time"] is None) for row in rows]

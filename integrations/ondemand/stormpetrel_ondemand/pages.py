@@ -152,7 +152,14 @@ def _waste_sentence(waste: Json) -> str:
     total = waste.get("total") or {}
     lost, held = total.get("lost_core_seconds", 0) / 3600, total.get("core_seconds", 0) / 3600
     share = f", {render.percent(lost / held)} of what your jobs held" if held else ""
-    return f"<p>{total.get('failed_jobs', 0):,} failed jobs held {lost:,.1f} core-hours{share}.</p>"
+    return f"<p>{total.get('failed_jobs', 0):,} failed jobs held {lost:,.1f} core-hours{share}{_energy(waste)}.</p>"
+
+
+def _energy(waste: Json) -> str:
+    """The energy of the same jobs; nothing where the service is older than that."""
+    total, energy = waste.get("total") or {}, waste.get("energy") or {}
+    kwh = total.get("lost_kwh")
+    return "" if not energy or kwh is None else f" and took {kwh:,.1f} kWh ({text(energy.get('known', 'estimated'))})"
 
 
 def _waste_table(waste: Json, most: int) -> str:

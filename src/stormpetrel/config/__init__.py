@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from stormpetrel.config.energy import EnergySection
 from stormpetrel.config.families import EventsSection, JobsSection, TracesSection
 from stormpetrel.config.mail import MailSection
 from stormpetrel.config.servers import (
@@ -34,6 +35,7 @@ from stormpetrel.records.routes import EMAIL, Route, check_address
 __all__ = [
     "AlarmsSection",
     "ElasticSection",
+    "EnergySection",
     "EngineSection",
     "EventsSection",
     "GrafanaSection",
@@ -261,6 +263,7 @@ class Settings(Section):
     site: SiteSection = SiteSection()
     store: StoreSection = StoreSection()
     jobs: JobsSection = JobsSection()
+    energy: EnergySection = EnergySection()
     slurm: SlurmSection = SlurmSection()
     prometheus: PrometheusSection = PrometheusSection()
     traces: TracesSection = TracesSection()

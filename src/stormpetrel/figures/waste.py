@@ -14,7 +14,7 @@ import polars as pl
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, layout
 from stormpetrel.jobs.outcomes import OUTCOME_LABELS
-from stormpetrel.jobs.waste import MEASURES, UNKNOWN
+from stormpetrel.jobs.waste import BREAKDOWNS, UNKNOWN
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -62,7 +62,7 @@ def waste_by_week_figure(ledger: pl.DataFrame) -> go.Figure:
 
 def waste_by_group_figure(ledger: pl.DataFrame, *, top: int = 15) -> go.Figure:
     """The groups that lost the most core-hours, as horizontal bars, the largest on top."""
-    keys = [name for name in ledger.columns if name not in MEASURES]
+    keys = [name for name in ledger.columns if name in BREAKDOWNS]
     losing = ledger.filter(pl.col("lost_core_seconds") > 0).sort("lost_core_seconds", descending=True, maintain_order=True)
     shown = losing.head(top)
     by = " and ".join(keys)

@@ -1,4 +1,4 @@
-"""The waste ledger: what the failed jobs held, by whom, by what and when, in whole core-seconds that add up.
+"""The waste ledger: what the failed jobs held, by whom, by what and when, in whole core-seconds and joules that add up.
 
 job frame -> ledger -> one row per group; job frame -> reconcile -> Reconciliation -> check_ledger.
 """
@@ -12,6 +12,8 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import StormpetrelError, UsageError
+from stormpetrel.jobs.energy import PowerModel, joules, measured_joules
+from stormpetrel.jobs.held import core_seconds, elapsed_seconds
 from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.records.doubts import doubted
@@ -20,7 +22,12 @@ from stormpetrel.records.states import DEFAULT_FAILURE_STATES, UNFINISHED, JobSt
 
 UNKNOWN: Final = "(unknown)"
 BREAKDOWNS: Final = ("user", "application", "account", "partition", "profile", "week", "outcome")
-MEASURES: Final = ("jobs", "failed_jobs", "core_seconds", "lost_core_seconds", "share")
+# Joules are what nodes drew, measured or estimated; of both sums the part that was measured.
+SUMS: Final = (
+    "jobs", "failed_jobs", "core_seconds", "lost_core_seconds",
+    "joules", "lost_joules", "measured_joules", "lost_measured_joules",
+)  # fmt: skip
+MEASURES: Final = (*SUMS, "share")
 # Why a job is not in the ledger.
 NOT_ENDED: Final = "not ended"
 OVER_BEFORE_START: Final = "never started"
@@ -29,9 +36,6 @@ NO_CPUS: Final = "no CPUs"
 DOUBTED: Final = "doubted run time"
 ABSURD: Final = "absurd size"
 _STILL_THERE: Final = sorted(UNFINISHED - {JobState.UNKNOWN})
-_MOST: Final = (
-    2**53
-)  # core-seconds of one job: beyond it a float is no longer exact, and the record is damaged (9 million CPUs for 30 years)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,10 @@ class Totals:
     failed_jobs: int
     core_seconds: int
     lost_core_seconds: int
+    joules: int
+    lost_joules: int
+    measured_joules: int
+    lost_measured_joules: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +60,6 @@ class Reconciliation:
     total: Totals
     uncounted: dict[str, int]
     breakdowns: dict[str, Totals]
-
-
-def core_seconds() -> pl.Expr:
-    """The core-seconds that a job held, whole; null where the record cannot tell.
-
-    In this order: elapsed × CPUs allocated; the scheduler's own product (`cpu_limit_s`); elapsed, else end − start, × CPUs
-    allocated, else CPUs requested, else nodes (one CPU each: a lower bound). Elapsed is rounded to seconds first, so that
-    sums are exact. A job that ran for no time held nothing, whatever its size; of a run time that a rule of data quality doubts
-    nobody knows what was held.
-    """
-    measured, elapsed = _whole(pl.col("elapsed_s")), elapsed_seconds()
-    allocated, size = _positive("cpus"), pl.coalesce(_positive("cpus"), _positive("req_cpus"), _positive("nodes"))
-    held = pl.coalesce(_product(measured, allocated), _whole(pl.col("cpu_limit_s")), _product(elapsed, size))
-    believed = (held <= _MOST) & ~doubted("elapsed_s")
-    return pl.when(elapsed == 0).then(pl.lit(0, pl.Int64)).when(believed).then(held).alias("core_seconds")
-
-
-def elapsed_seconds() -> pl.Expr:
-    """The run time in whole seconds: as recorded, else from start to end; null where neither tells."""
-    span = (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6
-    return pl.coalesce(_whole(pl.col("elapsed_s")), _whole(span)).alias("elapsed_seconds")
 
 
 def uncounted() -> pl.Expr:
@@ -104,21 +91,22 @@ def ledger(
     by: Sequence[str],
     failure_states: Iterable[str] = DEFAULT_FAILURE_STATES,
     time_zone: str = "UTC",
+    power: PowerModel = PowerModel(),
 ) -> pl.DataFrame:
-    """Jobs, failed jobs, core-seconds held and lost per group, the largest loss first.
+    """Jobs, failed jobs, core-seconds and joules held and lost per group, the largest loss of core-seconds first.
 
     `by` names one breakdown or several that are crossed; without any there is one row, the total. `share` is the group's
     part of everything that was lost. A week is the ISO week (`2024-W10`) in which the job ended in the site's time zone.
     """
     keys = list(by)
-    counted = _counted(jobs, failure_states).with_columns(group_key(name, jobs.columns, time_zone) for name in keys)
+    counted = _counted(jobs, failure_states, power).with_columns(group_key(name, jobs.columns, time_zone) for name in keys)
     if not keys:
         return _shared(counted.select(_sums()))
     return ledger_of_sums(counted.group_by(keys).agg(_sums()), keys)
 
 
 def ledger_of_sums(groups: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """The ledger out of the first four `MEASURES`, summed per group before."""
+    """The ledger out of `SUMS`, summed per group before."""
     return _shared(groups).sort("lost_core_seconds", "core_seconds", *by, descending=[True, True, *(False for _ in by)])
 
 
@@ -144,21 +132,21 @@ def reconcile(
     by: Sequence[str] = BREAKDOWNS,
     failure_states: Iterable[str] = DEFAULT_FAILURE_STATES,
     time_zone: str = "UTC",
+    power: PowerModel = PowerModel(),
 ) -> Reconciliation:
     """The log's totals, summed over jobs, next to those of each breakdown, summed over groups."""
     states = list(failure_states)
     reasons = jobs.select(uncounted()).to_series().drop_nulls().value_counts(sort=True)
-    total = jobs.filter(uncounted().is_null()).select(
-        pl.len(),
-        failed(states).sum(),
-        core_seconds().sum(),
-        core_seconds().filter(failed(states).fill_null(False)).sum().alias("lost"),
-    )
+    lost = failed(states).fill_null(False)
+    held = (core_seconds(), joules(power), measured_joules(power))
+    summed = (part for column in held for part in (column.sum(), column.filter(lost).sum().name.prefix("lost_")))
+    total = jobs.filter(uncounted().is_null()).select(pl.len(), failed(states).sum().alias("failed"), *summed)
+    ledgers = {name: ledger(jobs, by=[name], failure_states=states, time_zone=time_zone, power=power) for name in by}
     return Reconciliation(
         rows=jobs.height,
         total=Totals(*total.row(0)),
         uncounted=dict(reasons.iter_rows()),
-        breakdowns={name: _totals(ledger(jobs, by=[name], failure_states=states, time_zone=time_zone)) for name in by},
+        breakdowns={name: _totals(groups) for name, groups in ledgers.items()},
     )
 
 
@@ -179,18 +167,18 @@ def check_ledger(reconciliation: Reconciliation) -> None:
             )
 
 
-def _counted(jobs: pl.DataFrame, failure_states: Iterable[str]) -> pl.DataFrame:
-    lost = failed(failure_states).fill_null(False)
-    return jobs.filter(uncounted().is_null()).with_columns(core_seconds(), lost.alias("_failed"))
-
-
 def _sums() -> list[pl.Expr]:
-    return [
-        pl.len().cast(pl.Int64).alias("jobs"),
-        pl.col("_failed").sum().cast(pl.Int64).alias("failed_jobs"),
-        pl.col("core_seconds").sum(),
-        pl.col("core_seconds").filter("_failed").sum().alias("lost_core_seconds"),
-    ]
+    sums = [pl.len().cast(pl.Int64).alias("jobs"), pl.col("_failed").sum().cast(pl.Int64).alias("failed_jobs")]
+    for name in ("core_seconds", "joules", "measured_joules"):
+        sums += [pl.col(name).sum(), pl.col(name).filter("_failed").sum().alias(f"lost_{name}")]
+    return sums
+
+
+def _counted(jobs: pl.DataFrame, failure_states: Iterable[str], power: PowerModel) -> pl.DataFrame:
+    lost = failed(failure_states).fill_null(False)
+    return jobs.filter(uncounted().is_null()).with_columns(
+        core_seconds(), joules(power), measured_joules(power), lost.alias("_failed")
+    )
 
 
 def _shared(groups: pl.DataFrame) -> pl.DataFrame:
@@ -199,23 +187,11 @@ def _shared(groups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _totals(groups: pl.DataFrame) -> Totals:
-    return Totals(*groups.select(pl.col(MEASURES[:4]).sum()).row(0))
-
-
-def _whole(seconds: pl.Expr) -> pl.Expr:
-    """Seconds rounded to whole ones; null where they are negative, not a number or beyond reason."""
-    return pl.when(seconds.is_between(0, _MOST)).then(seconds).round().cast(pl.Int64, strict=False)
-
-
-def _positive(name: str) -> pl.Expr:
-    return pl.when(pl.col(name) > 0).then(pl.col(name))  # sacct prints 0 where it does not know
-
-
-def _product(seconds: pl.Expr, cpus: pl.Expr) -> pl.Expr:
-    """Seconds × CPUs, or one more than the largest sensible number where an Int64 might wrap around."""
-    absurd = seconds.cast(pl.Float64) * cpus.cast(pl.Float64) > _MOST
-    return pl.when(absurd).then(pl.lit(_MOST + 1, pl.Int64)).otherwise(seconds * cpus)
+    return Totals(*groups.select(pl.col(SUMS).sum()).row(0))
 
 
 def _totals_text(sums: Totals) -> str:
-    return f"{sums.jobs} jobs, {sums.failed_jobs} failed, {sums.core_seconds} core-seconds held and {sums.lost_core_seconds} lost"
+    return (
+        f"{sums.jobs} jobs, {sums.failed_jobs} failed, {sums.core_seconds} core-seconds held and {sums.lost_core_seconds} lost, "
+        f"{sums.joules} joules and {sums.lost_joules} lost ({sums.measured_joules} and {sums.lost_measured_joules} measured)"
+    )

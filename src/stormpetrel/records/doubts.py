@@ -31,6 +31,7 @@ _CLOCK_S: Final = 2.0  # sacct rounds to seconds, and starts and ends are stampe
 _OVERTIME_S: Final = 900.0  # Slurm ends a job within minutes of its limit; OverTimeLimit adds some
 _OVERTIME_SHARE: Final = 0.1
 _SPAN_S: Final = 60.0
+_MOST_NODE_WATTS: Final = 50_000.0  # of one node; the largest with eight GPUs draw some 15 kW
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,12 @@ def _off_span() -> pl.Expr:
     span = (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6
     suspended = pl.col("extra").map.get("suspended_s").cast(pl.Float64, strict=False).fill_null(0.0)
     return (span - pl.col("elapsed_s") - suspended).abs() > _SPAN_S
+
+
+def _mean_watts() -> pl.Expr:
+    """What each node of a job drew on average by its energy; a job without a run time is taken to have run for a second."""
+    nodes = pl.coalesce(*(pl.when(pl.col(name) > 0).then(pl.col(name)) for name in ("nodes", "req_nodes", "cpus")), 1)
+    return pl.col("energy_j") / (nodes * pl.col("elapsed_s").fill_null(0.0).clip(1.0))
 
 
 MEMORY_PER_CPU_FLAG: Final = "memory_per_cpu_flag"
@@ -135,6 +142,13 @@ RULES: Final = (
         "elapsed_s",
         doubts=("elapsed_s",),
         odd=_off_span(),
+    ),
+    Rule(
+        "impossible_energy",
+        "the energy is that of more than 50 kW a node: a counter that wrapped around",
+        "energy_j",
+        doubts=("energy_j",),
+        odd=_mean_watts() > _MOST_NODE_WATTS,
     ),
     Rule(
         END_WITHOUT_WAIT,

@@ -94,6 +94,7 @@ VALUE_COLUMNS: Final = (
     Column("source", pl.String, "format the row came in"),
     Column("busy_gpus", pl.Float64, "GPUs that were busy at most, in any sample (gpuutil ÷ 100); null where nobody measured it"),
     Column("gpu_mem_bytes", pl.Int64, "memory of GPUs used at most, in any sample; null where nobody measured it"),
+    Column("energy_j", pl.Int64, "joules its nodes drew, neighbours on shared nodes included; null where nobody measured them"),
 )
 
 # What is said about a row rather than by its source.

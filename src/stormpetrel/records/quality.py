@@ -93,7 +93,9 @@ def check(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, pl.DataFr
 
 
 _COUNTS: Final = ("req_cpus", "cpus", "req_nodes", "nodes", "req_gpus", "gpus", "busy_gpus")
-_SIZES: Final = ("req_mem_bytes", "mem_bytes", "max_rss_bytes", "gpu_mem_bytes", "disk_read_bytes", "disk_write_bytes")
+_SIZES: Final = (
+    "req_mem_bytes", "mem_bytes", "max_rss_bytes", "gpu_mem_bytes", "disk_read_bytes", "disk_write_bytes", "energy_j",
+)  # fmt: skip
 _SPANS: Final = ("elapsed_s", "time_limit_s", "cpu_limit_s", "cpu_time_s", "user_cpu_s", "system_cpu_s")
 _MOST_COUNT: Final = 10**9  # of CPUs, nodes or GPUs; Slurm prints 4294967294 for "not set"
 _LONGEST_S: Final = 3.2e9  # of one run: a hundred years

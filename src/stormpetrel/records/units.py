@@ -20,6 +20,11 @@ NO_LIMIT: Final = ("UNLIMITED", "Partition_Limit", "INFINITE")
 _COUNT: Final = r"^(\d+(?:\.\d+)?)([KMGTP])$"
 _SIZE: Final = r"^(\d+(?:\.\d+)?)([KMGTPEkmgtpe]?)(?:i?[Bb])?([nc]?)$"
 _DURATION: Final = r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$"
+_ENERGY: Final = r"^(\d{1,20}(?:\.\d{1,9})?)([KMGTPE]?)$"
+# NO_VAL and INFINITE of 32 and of 64 bits, as they are printed without a unit.
+_NO_VAL64: Final = 2.0**64
+_NO_ENERGY: Final = [str(2**bits - less) for bits in (32, 64) for less in (1, 2)]
+_MOST_JOULES: Final = 2**53  # 2.5 TWh
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _MAX_BYTES: Final = 2.0**63 - 1024
 
@@ -101,6 +106,23 @@ def bytes_of(text: str, *, default_unit: str = "") -> int | None:
 def size_bytes(column: pl.Series, *, default_unit: str = "") -> pl.Series:
     """Sizes as bytes, whatever their suffix."""
     return size_parts(column, default_unit=default_unit)["bytes"]
+
+
+def joules(column: pl.Series) -> pl.Series:
+    """Energy as sacct prints it: plain, or with a unit of a thousand (`3.20M`); 0 for Slurm's marks for "no value".
+
+    Null where the text is neither, or more than ten thousand nodes draw in a year.
+    """
+
+    def parse(text: pl.Series) -> pl.Series:
+        parts = text.str.extract_groups(_ENERGY).struct.unnest()
+        factor = pl.col("2").replace_strict(_POWERS, default=None, return_dtype=pl.Float64)
+        energy = pl.col("1").cast(pl.Float64, strict=False) * pl.lit(1000.0).pow(factor)
+        no_value = pl.col("1").is_in(_NO_ENERGY) | (energy >= _NO_VAL64 * 0.99)
+        known = pl.when(energy <= _MOST_JOULES).then(energy.round().cast(pl.Int64, strict=False))
+        return parts.select(pl.when(no_value).then(pl.lit(0, pl.Int64)).otherwise(known)).to_series()
+
+    return by_distinct(column, parse)
 
 
 def tres(column: pl.Series) -> pl.DataFrame:

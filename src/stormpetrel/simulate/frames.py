@@ -23,6 +23,8 @@ PARTITION: Final = "batch"
 QOS: Final = "normal"
 SOURCE: Final = "simulated"
 _MIB: Final = 1 << 20
+_IDLE_WATTS: Final = 2.5  # of a node for each of its cores, and what each adds when it is busy
+_BUSY_WATTS: Final = 4.0
 _NUMBERS: Final = [name for name in Submission._fields if name not in ("crash_s", "cancel_s", "patience_s")]
 
 
@@ -85,6 +87,7 @@ class FrameMaker:
                 "signal": np.array(signals, dtype=np.int32),
                 "step_code": np.array(step_codes, dtype=np.int32),
                 "step_signal": np.array(step_signals, dtype=np.int32),
+                "first_node": np.array([min(held, default=-1) for held in nodes], dtype=np.int64),
                 "node_list": pl.Series([self.node_list(held) for held in nodes], dtype=pl.String),
             }
         ).drop("user")
@@ -114,7 +117,16 @@ class FrameMaker:
             system_cpu_s=(busy * pl.col("system_share")).round(0),
             disk_read_bytes=((moved * 0.7).cast(pl.Int64) // _MIB) * _MIB,
             disk_write_bytes=((moved * 0.3).cast(pl.Int64) // _MIB) * _MIB,
+            energy_j=self._energy(),
         ).with_columns(user_cpu_s=busy - pl.col("system_cpu_s"))
+
+    def _energy(self) -> pl.Expr:
+        """Joules of whole nodes, as Slurm gives them to every job on a node; the upper half of the nodes has meters."""
+        first_metered = len(self._names) // 2
+        metered = pl.col("first_node") >= first_metered
+        watts = self._spec.cores_per_node * (_IDLE_WATTS + _BUSY_WATTS * pl.col("cpu_share") * _unevenness())
+        joules = (pl.col("asked_nodes") * watts * pl.col("elapsed")).round(0).cast(pl.Int64)
+        return pl.when(metered & (joules > 0)).then(joules)
 
     def _named(self, raw: pl.DataFrame) -> pl.DataFrame:
         ran = pl.col("ran")
@@ -165,6 +177,7 @@ class FrameMaker:
             + script,
             req_tres=_tres(),
             alloc_tres=pl.when(ran).then(_tres()),
+            energy_j=pl.when(ran).then("energy_j"),
             source=pl.lit(SOURCE),
         )  # fmt: skip
 

@@ -134,6 +134,7 @@ _CPU_RAW: Final = pl.col("elapsed_s").fill_null(0).cast(pl.Int64) * pl.col("_cpu
 _RSS: Final = pl.when("_done").then(pl.format("{}K", pl.col("max_rss_bytes") // _MIB_PER_KIB))
 _READ: Final = pl.when("_done").then(pl.format("{}M", pl.col("disk_read_bytes") // _MIB))
 _WRITTEN: Final = pl.when("_done").then(pl.format("{}M", pl.col("disk_write_bytes") // _MIB))
+_ENERGY: Final = pl.when("_done").then(pl.col("energy_j").fill_null(0))  # of every step: meters are of nodes
 _CPU: Final = {
     "TotalCPU": pl.when("_done").then(_cpu_clock("cpu_time_s")).otherwise(pl.lit("00:00:00")),
     "UserCPU": pl.when("_done").then(_cpu_clock("user_cpu_s")).otherwise(pl.lit("00:00:00")),
@@ -167,6 +168,7 @@ _JOB: Final = {
     "ReqMem": memory_text(pl.col("req_mem_bytes") // _MIB),
     "CPUTimeRAW": _CPU_RAW,
     **_CPU,
+    "ConsumedEnergyRaw": _ENERGY,
     "ReqTRES": pl.col("req_tres"),
     "AllocTRES": pl.col("alloc_tres"),
     "NodeList": pl.col("node_list").fill_null("None assigned"),
@@ -191,6 +193,7 @@ _STEP: Final = {
     "CPUTimeRAW": _CPU_RAW,
     "AllocTRES": pl.col("alloc_tres"),
     "NodeList": pl.col("node_list"),
+    "ConsumedEnergyRaw": _ENERGY,
 }
 # The work of a job on several nodes is done in the step that srun starts; the script only waits for it.
 _BATCH: Final = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from stormpetrel.answers.live_site import LiveSite
@@ -43,7 +45,7 @@ def test_what_to_change_comes_from_the_latest_failed_job_of_an_application(live)
 
 def test_nobody_else_is_named(live):
     text = personal_summary(live, Viewer("ada", is_admin=False), PersonalQuestion(weeks="52")).model_dump_json()
-    assert "bo" not in text.replace("about", "") and personal_summary(live, Viewer("ada", is_admin=False)).user == "ada"
+    assert not re.search(r"\bbo\d*\b", text) and personal_summary(live, Viewer("ada", is_admin=False)).user == "ada"
 
 
 def test_an_administrators_own_page_has_the_own_jobs_and_others_pages_are_open_to_administrators_alone(live):

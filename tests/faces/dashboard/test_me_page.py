@@ -59,7 +59,7 @@ def test_without_a_login_the_page_says_whose_it_cannot_be(board):
 @pytest.mark.browser
 def test_the_page_is_shown_in_a_browser_for_whom_its_link_names(board, browser):
     visit = browser.open("/me?user=ada", wait_for="text=4 of 10 jobs")
-    assert visit.page.locator("h1").inner_text() == "My jobs" and visit.page.locator(".stat").count() == 4
+    assert visit.page.locator("h1").inner_text() == "My jobs" and visit.page.locator(".stat").count() == 5
     assert visit.axe() == []
     visit.show(PHONE, "dark")
     visit.page.wait_for_selector("html[data-theme=dark]")

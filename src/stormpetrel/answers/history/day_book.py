@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from stormpetrel.answers.background import Background
+from stormpetrel.answers.history.energy import power_of
 from stormpetrel.answers.overview.month import again, submission_spans, submitted_within
 from stormpetrel.answers.viewer import READ
+from stormpetrel.config import EnergySection
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs import outcomes, waste
+from stormpetrel.jobs import energy as job_energy
+from stormpetrel.jobs import held, outcomes, waste
+from stormpetrel.jobs.energy import joules, measured_joules
+from stormpetrel.jobs.held import core_seconds
 from stormpetrel.jobs.history import keys
 from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.jobs.waste import OVER_BEFORE_START, UNKNOWN, core_seconds, group_key, uncounted
+from stormpetrel.jobs.waste import OVER_BEFORE_START, SUMS, UNKNOWN, group_key, uncounted
 from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest, read_frames, write_frames
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.nodes import expand_nodes
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 GROUPS: Final = ("account", "partition", "application", "profile", "outcome")
-SUMS: Final = ("jobs", "failed_jobs", "core_seconds", "lost_core_seconds")
+_HELD: Final = ("jobs", "core_seconds", "joules", "measured_joules")  # the sums of a line of `days`
 _NUMBERS: Final = (*SUMS, "judged", "judged_failed", "never_started", "rows")
 _PARTS: Final = ("days", "nodes", "totals", "uncounted")
 _JOBS: Final = pl.Int32()  # of a day: ten million jobs have seven million such lines in memory. Sums of many are 64-bit.
@@ -63,10 +68,12 @@ class _Month:
 class DayBook:
     """What ended on each day (of the site's time zone), per user and group; a null day is a job without an end.
 
-    `days` has user, day and `GROUPS`; `SUMS` over the jobs that the waste ledger counts; `judged` and `judged_failed`, those that
-    a trend counts; `never_started`, those that neither does. `nodes` has user, day, node, judged and judged_failed. `totals` is
+    `days` has user, day, `GROUPS` and `lost`, whether its jobs failed; jobs, core-seconds and joules that the waste ledger counts
+    (`held_sums` makes `SUMS` of them); `judged` and `judged_failed`, those that a trend counts; `never_started`, those that
+    neither does. `nodes` has user, day, node, judged and judged_failed. `totals` is
     summed straight over jobs, per user and day, with `rows`, for the ledger to reconcile with; `uncounted` says how many jobs the
-    ledger leaves out, and why. Numbers of jobs in `days`, `nodes` and `totals` are 32-bit, as of one day: cast what is summed.
+    ledger leaves out, and why. `energy` says what its joules are worth. Numbers of jobs in `days`, `nodes` and
+    `totals` are 32-bit, as of one day: cast what is summed.
     """
 
     days: pl.DataFrame
@@ -75,6 +82,7 @@ class DayBook:
     uncounted: pl.DataFrame
     profiles: JobProfiles | None
     months: Mapping[str, _Month]
+    energy: EnergySection = field(default_factory=EnergySection)
 
     def seen_by(self, viewer: Viewer) -> DayBook:
         """Return the book with the rows that this viewer may see."""
@@ -82,7 +90,7 @@ class DayBook:
         if viewer.is_admin:
             return self
         own = {name: getattr(self, name).filter(viewer.sees()) for name in _PARTS}
-        return DayBook(**own, profiles=self.profiles, months={})
+        return DayBook(**own, profiles=self.profiles, months={}, energy=self.energy)
 
     def profile_descriptions(self) -> dict[str, str]:
         """Return the description of each profile, by its number as text."""
@@ -90,13 +98,14 @@ class DayBook:
 
 
 def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None = None, files: Iterable[Path] = ()) -> _Month:
-    """Sum the jobs of a month, core seconds included; with `profiled` each is put into the profile of its request first."""
+    """Sum the jobs of a month, core seconds and joules included; with `profiled` each gets the profile of its request first."""
     zone, states = settings.site.time_zone, settings.jobs.failure_states
     dropped = settings.jobs.dropped_states
     counted = jobs.filter(~pl.col("state").is_in(dropped).fill_null(False)) if dropped else jobs
     frame = profiled(counted) if profiled else counted.with_columns(family())
     groups = [group_key(name, frame.columns, zone) for name in GROUPS if name != "application"]
-    reason, bad = uncounted(), failed(states)
+    reason, bad, power = uncounted(), failed(states), power_of(settings.energy)
+    held_by_job = {"core_seconds": core_seconds(), "joules": joules(power), "measured_joules": measured_joules(power)}
     lines = frame.select(
         pl.col("user").cast(pl.Categorical),
         _known("family").alias("application"),
@@ -105,29 +114,39 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
         reason.alias("reason"),
         day=pl.col("end_time").dt.convert_time_zone(zone).dt.replace_time_zone(None).cast(pl.Date),
         bad=bad,
-        held=pl.when(reason.is_null()).then(core_seconds()),
-    ).with_columns(pl.col(GROUPS).cast(pl.Categorical))
+        **{name: pl.when(reason.is_null()).then(amount) for name, amount in held_by_job.items()},
+    ).with_columns(pl.col(GROUPS).cast(pl.Categorical), lost=pl.col("reason").is_null() & pl.col("bad").fill_null(False))
     kept = pl.col("reason").is_null()
-    lost = kept & pl.col("bad").fill_null(False)
-    sums = [_sum(kept, "jobs"), _sum(lost, "failed_jobs"), pl.col("held").sum().alias("core_seconds")]
-    sums.append(pl.col("held").filter(lost).sum().alias("lost_core_seconds"))
+    amounts = [_sum(kept, "jobs"), *(pl.col(name).sum() for name in held_by_job)]
     has_outcome = pl.col("bad").is_not_null() & pl.col("day").is_not_null()
     judged = [_sum(has_outcome, "judged"), _sum(has_outcome & pl.col("bad"), "judged_failed")]
     return _Month(
         frozenset(files),
-        days=lines.group_by("user", "day", *GROUPS).agg(
-            *sums, *judged, _sum(pl.col("reason") == OVER_BEFORE_START, "never_started")
+        days=lines.group_by("user", "day", *GROUPS, "lost").agg(
+            *amounts, *judged, _sum(pl.col("reason") == OVER_BEFORE_START, "never_started")
         ),
         nodes=_per_node(lines.filter(has_outcome).group_by("node_list", "user", "day").agg(judged)),
-        totals=lines.group_by("user", "day").agg(pl.len().cast(pl.Int64).alias("rows"), *sums),
+        totals=lines.with_columns(jobs=kept.cast(_JOBS))
+        .group_by("user", "day")
+        .agg(pl.len().cast(pl.Int64).alias("rows"), *held_sums()),
         uncounted=lines.filter(~kept).group_by("user", "day", "reason").agg(pl.len().cast(pl.Int64).alias("jobs")),
     )
 
 
-def book_of(months: Mapping[str, _Month], profiles: JobProfiles | None = None) -> DayBook:
+def held_sums() -> list[pl.Expr]:
+    """`SUMS` of lines that have `lost`, or of jobs: what all of them held, and what the lost ones did."""
+    of_all = [pl.col(name).sum() for name in _HELD]
+    of_lost = [pl.col(name).filter("lost").sum() for name in _HELD]
+    both = (each for pair in zip(of_all, of_lost, strict=True) for each in pair)
+    return [column.alias(name) for name, column in zip(SUMS, both, strict=True)]
+
+
+def book_of(
+    months: Mapping[str, _Month], profiles: JobProfiles | None = None, energy: EnergySection = EnergySection()
+) -> DayBook:
     """Return the book of some months."""
     parts: dict[str, Any] = {name: pl.concat([getattr(month, name) for month in months.values()]) for name in _PARTS}
-    return DayBook(**parts, profiles=profiles, months=months)
+    return DayBook(**parts, profiles=profiles, months=months, energy=energy)
 
 
 def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
@@ -140,12 +159,12 @@ def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
     except ModelError:  # no model yet: every job's profile is unknown
         profiled = profiles = None
     done = before.months if before is not None and before.profiles is profiles else {}
-    return book_of(again(lambda: _months(live.site, done, profiled, profiles)), profiles)
+    return book_of(again(lambda: _months(live.site, done, profiled, profiles)), profiles, live.settings.energy)
 
 
 def book_of_site(site: Site) -> DayBook:
     """Return the book of a site that is not in memory, without profiles."""
-    return book_of(again(lambda: _months(site, {}, None, None)))
+    return book_of(again(lambda: _months(site, {}, None, None)), energy=site.settings.energy)
 
 
 def book_background() -> Background[DayBook]:
@@ -169,12 +188,20 @@ def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None, p
                 frames = {name: getattr(known, name) for name in _PARTS}
                 write_frames(site, f"days-{month}.npz", identity, frames)
         months[month] = known
-    return months or {"": sum_jobs(pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in _NEEDED}), site.settings)}
+    if months:
+        return months
+    nothing = pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in _needed(site.settings)})
+    return {"": sum_jobs(nothing, site.settings)}
+
+
+def _needed(settings: Settings) -> list[str]:
+    """The columns that are read of each job."""
+    return list(dict.fromkeys((*_NEEDED, *power_of(settings.energy).columns)))
 
 
 def _sum_files(site: Site, files: frozenset[Path], profiled: Profiled | None) -> _Month:
     """Sum the jobs of some files piece by piece."""
-    rows = site.jobs.table.scan(sorted(files)).select("submit_time", *_NEEDED)
+    rows = site.jobs.table.scan(sorted(files)).select("submit_time", *_needed(site.settings))
     parts = [
         sum_jobs(rows.filter(submitted_within(span)).drop("submit_time").collect(), site.settings, profiled)
         for span in submission_spans(site.jobs.table, files)
@@ -192,10 +219,11 @@ def _added(parts: list[pl.DataFrame]) -> pl.DataFrame:
 def _identity(settings: Settings, profiles: JobProfiles | None) -> dict[str, Any]:
     """What the sums of a month depend on beside its jobs."""
     return {
-        "code": code_digest((sys.modules[__name__], keys, outcomes, waste)),
+        "code": code_digest((sys.modules[__name__], job_energy, held, keys, outcomes, waste)),
         "polars": pl.__version__,
         "zone": settings.site.time_zone,
         "states": [list(settings.jobs.failure_states), list(settings.jobs.dropped_states)],
+        "power": asdict(power_of(settings.energy)),
         "profiles": None if profiles is None else profiles_digest(profiles),
     }
 

@@ -13,9 +13,9 @@ import polars as pl
 
 from stormpetrel.answers.background import Background
 from stormpetrel.answers.overview.overview import again
+from stormpetrel.jobs.held import core_seconds, elapsed_seconds
 from stormpetrel.jobs.optimism import Optimism, optimism
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.jobs.waste import core_seconds, elapsed_seconds
 from stormpetrel.lifecycle.running_quality import quality, settle
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, never_started
 from stormpetrel.records.predictions import PREDICTION_SCHEMA

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.history.day_book import SUMS, DayBook
+from stormpetrel.answers.history.day_book import DayBook, held_sums
+from stormpetrel.answers.history.energy import basis_of, energy_of
 from stormpetrel.answers.history.settled import Settled
 from stormpetrel.answers.schemas.history import (
     CancelPolicy,
@@ -26,7 +27,7 @@ from stormpetrel.answers.schemas.history import (
 )
 from stormpetrel.answers.viewer import READ
 from stormpetrel.jobs.cancel_policy import MOST_POINTS, CancelCurve, cancel_curve, policy_at
-from stormpetrel.jobs.waste import UNKNOWN, Reconciliation, Totals, check_ledger, ledger_of_sums
+from stormpetrel.jobs.waste import SUMS, UNKNOWN, Reconciliation, Totals, check_ledger, ledger_of_sums
 
 if TYPE_CHECKING:
     from stormpetrel.answers.background import Snapshot
@@ -55,16 +56,18 @@ def _waste(latest: Snapshot[DayBook], viewer: Viewer, question: WasteQuestion) -
     check_ledger(reconciled)
     days = book.days["day"].drop_nulls()
     first, last = (days.min(), days.max()) if len(days) else (None, None)
+    energy, total = latest.value.energy, asdict(reconciled.total)
     return Waste(
         by=by,
         as_of=latest.at,
         own_only=not viewer.is_admin,
         first=first if isinstance(first, date) else None,
         last=last if isinstance(last, date) else None,
-        groups=[WasteGroup(**row) for row in groups.rename({by: "group"}).iter_rows(named=True)],
-        total=WasteTotal(**asdict(reconciled.total)),
+        groups=[WasteGroup(**row, **energy_of(row, energy)) for row in groups.rename({by: "group"}).iter_rows(named=True)],
+        total=WasteTotal(**total, **energy_of(total, energy)),
         uncounted=reconciled.uncounted,
         words=book.profile_descriptions() if by == "profile" else {},
+        energy=basis_of(total, energy),
     )
 
 
@@ -156,7 +159,9 @@ def _since(book: DayBook, weeks: int | None) -> DayBook:
 def _ledger(book: DayBook, by: list[str]) -> pl.DataFrame:
     """`jobs.waste.ledger` out of sums."""
     lines, names = book.days.with_columns(week=pl.col("day").dt.strftime("%G-W%V")), [_named(name) for name in by]
-    return ledger_of_sums(lines.filter(pl.col("jobs") > 0).group_by(names).agg(pl.col(SUMS).sum().cast(pl.Int64)), by)
+    return ledger_of_sums(
+        lines.filter(pl.col("jobs") > 0).group_by(names).agg(column.cast(pl.Int64) for column in held_sums()), by
+    )
 
 
 def _named(name: str) -> pl.Expr:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stormpetrel.answers.history.energy import lost_text
 from stormpetrel.answers.personal.choice import appointed_time, is_possible
 from stormpetrel.answers.personal.summary import summary_of_site
 from stormpetrel.store.mails import MailKind, QueuedMail
@@ -76,6 +77,9 @@ def waste_lines(summary: PersonalSummary) -> Iterator[str]:
     if not summary.jobs:
         return
     yield f"Your failed jobs held {summary.lost_core_hours:,.1f} of your {summary.core_hours:,.1f} core hours."
+    if summary.energy is not None and summary.kwh:
+        text = lost_text(summary.lost_kwh or 0.0, summary.kwh, summary.lost_co2_kg, summary.energy.known)
+        yield f"Of energy that is {text}."
     words = {"cpu": "of the cores' time", "memory": "of the memory", "time": "of the time limits"}
     used = [f"{100 * share:.0f} % {words[name]}" for name, share in summary.used if share is not None]
     if used:

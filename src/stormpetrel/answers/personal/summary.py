@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 import polars as pl
 
 from stormpetrel.answers.alarms.incidents import list_incidents
-from stormpetrel.answers.history.day_book import SUMS, DayBook, book_of_site
+from stormpetrel.answers.history.day_book import DayBook, book_of_site, held_sums
+from stormpetrel.answers.history.energy import basis_of, energy_of
 from stormpetrel.answers.jobs.causes import cause_of
 from stormpetrel.answers.jobs.judging import user_for
 from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, fitting_advice, script_line, useful_advice
@@ -41,6 +42,7 @@ from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.config import EnergySection
     from stormpetrel.store.site import Site
 
 _HOUR_S: Final = 3600
@@ -85,7 +87,9 @@ def _summary(site: Site, book: DayBook, user: str, weeks: int, now: datetime) ->
     judged, judged_failed = (int(own[name].sum()) for name in ("judged", "judged_failed"))
     peers = compare(days, user)
     jobs = _recent(site, user, now - timedelta(weeks=weeks), now)
-    applications = list(_applications(own, peers))
+    applications = list(_applications(own, peers, book.energy))
+    sums = own.select(held_sums()).row(0, named=True)
+    energy = energy_of(sums, book.energy)
     return PersonalSummary(
         user=user,
         weeks=weeks,
@@ -96,8 +100,12 @@ def _summary(site: Site, book: DayBook, user: str, weeks: int, now: datetime) ->
         failed_jobs=judged_failed,
         failed_share=judged_failed / judged if judged else None,
         peers=None if peers is None else _comparison(peers),
-        core_hours=int(own["core_seconds"].sum()) / _HOUR_S,
-        lost_core_hours=int(own["lost_core_seconds"].sum()) / _HOUR_S,
+        core_hours=sums["core_seconds"] / _HOUR_S,
+        lost_core_hours=sums["lost_core_seconds"] / _HOUR_S,
+        kwh=energy["kwh"],
+        lost_kwh=energy["lost_kwh"],
+        lost_co2_kg=energy["lost_co2_kg"],
+        energy=basis_of(sums, book.energy),
         used=UsedShares(**{name: efficiency(jobs).get(name) for name in ("cpu", "memory", "time")}),
         applications=applications[:_MOST_APPLICATIONS],
         changes=list(_changes(site, jobs, [line.application for line in applications if line.failed_jobs], now)),
@@ -113,8 +121,8 @@ def _comparison(peers: PeerRate) -> PeerComparison:
     return PeerComparison(failed_share=peers.rate, fewest=peers.fewest, compared=peers.compared, levels=peers.levels)
 
 
-def _applications(own: pl.DataFrame, peers: PeerRate | None) -> Iterator[PersonalApplication]:
-    sums = own.with_columns(pl.col("application").cast(pl.String)).group_by("application").agg(pl.col(SUMS).sum())
+def _applications(own: pl.DataFrame, peers: PeerRate | None, energy: EnergySection) -> Iterator[PersonalApplication]:
+    sums = own.with_columns(pl.col("application").cast(pl.String)).group_by("application").agg(held_sums())
     known = peers.by_application if peers else {}
     for line in (
         sums.filter(pl.col("jobs") > 0)
@@ -127,6 +135,7 @@ def _applications(own: pl.DataFrame, peers: PeerRate | None) -> Iterator[Persona
             failed_jobs=line["failed_jobs"],
             core_hours=line["core_seconds"] / _HOUR_S,
             lost_core_hours=line["lost_core_seconds"] / _HOUR_S,
+            lost_kwh=energy_of(line, energy)["lost_kwh"],
             peers_failed_share=known.get(line["application"]),
         )
 

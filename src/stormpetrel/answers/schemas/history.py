@@ -184,7 +184,38 @@ class WasteQuestion(Question):
     )
 
 
-class WasteGroup(Answer):
+class EnergyBasis(Answer):
+    """How energy is known: measured by Slurm, or estimated by what jobs held and the settings of `[energy]`."""
+
+    known: Literal["measured", "partly estimated", "estimated"]
+    measured_share: float | None = Field(description="part of the energy that was measured; null where none was taken")
+    watts_per_cpu: float
+    watts_per_gpu: float
+    watts_per_gpu_type: list[str] = Field(examples=[["a100=400"]])
+    watts_per_gib: float
+    shared_above: float = Field(
+        description="a measurement above so many times the estimate is of shared nodes: the estimate counts; 0: never"
+    )
+    pue: float = Field(description="by which every kWh here is multiplied, the measured ones too")
+    grams_co2_per_kwh: float | None = Field(description="null: the site does not say, and no CO2 is told")
+    words: str = Field(description="all of it in words")
+
+
+class EnergySums(Answer):
+    """Energy of some jobs; sums of whole joules at the nodes agree with the log exactly."""
+
+    joules: int = Field(default=0, description="what its jobs took at the nodes, measured or estimated")
+    lost_joules: int = Field(default=0, description="what its failed jobs took")
+    measured_joules: int = Field(default=0, description="the measured part of `joules`")
+    lost_measured_joules: int = Field(default=0, description="the measured part of `lost_joules`")
+    kwh: float | None = Field(default=None, description="`joules` as kWh, times the PUE")
+    lost_kwh: float | None = Field(default=None, description="`lost_joules` as kWh, times the PUE")
+    co2_kg: float | None = Field(default=None, description="of `kwh`; null where the site does not say what a kWh is")
+    lost_co2_kg: float | None = Field(default=None, description="of `lost_kwh`")
+    measured_share: float | None = Field(default=None, description="the measured part of its energy; null where it took none")
+
+
+class WasteGroup(EnergySums):
     """What the jobs of one group held, and lost."""
 
     group: str = Field(examples=["ada"])
@@ -195,7 +226,7 @@ class WasteGroup(Answer):
     share: Rate = Field(description="its part of everything that was lost")
 
 
-class WasteTotal(Answer):
+class WasteTotal(EnergySums):
     """What all counted jobs sum up to; the groups sum up to exactly this."""
 
     jobs: int
@@ -216,6 +247,7 @@ class Waste(Answer):
     total: WasteTotal
     uncounted: dict[str, int] = Field(description="jobs that are not in it, by why", examples=[{"not ended": 12}])
     words: dict[str, str] = Field(default={}, description="what each group is, where its name does not tell it: profiles")
+    energy: EnergyBasis | None = Field(default=None, description="how the energy is known")
 
 
 class PolicyQuestion(Question):

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, Question, SparseAnswer
-from stormpetrel.answers.schemas.history import Mover, PolicyPoint, TrendPoint, WasteGroup, WasteTotal
+from stormpetrel.answers.schemas.history import EnergyBasis, Mover, PolicyPoint, TrendPoint, WasteGroup, WasteTotal
 
 
 class ProfileQuestion(Question):
@@ -241,6 +241,7 @@ class WasteStudy(SparseAnswer):
     uncounted: dict[str, int] = Field(description="jobs that are not in it, by why")
     dropped: int = Field(description="jobs in a state that is left out: in no sum")
     reconciled: bool
+    energy: EnergyBasis
     policy: PolicyReplay | None = Field(default=None, description="what cancelling early would have saved")
 
 

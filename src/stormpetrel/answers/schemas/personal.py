@@ -9,6 +9,7 @@ from pydantic import Field
 
 from stormpetrel.answers.schemas.alarms import IncidentLine
 from stormpetrel.answers.schemas.base import Answer, IsoTime, Question, Request
+from stormpetrel.answers.schemas.history import EnergyBasis
 
 
 class PersonalQuestion(Question):
@@ -46,6 +47,7 @@ class PersonalApplication(Answer):
     failed_jobs: int
     core_hours: float
     lost_core_hours: float = Field(description="held by jobs that failed")
+    lost_kwh: float | None = Field(default=None, description="the energy of the same jobs, measured or estimated")
     peers_failed_share: float | None = Field(description="the same of others, where at least five could be compared with")
 
 
@@ -91,6 +93,10 @@ class PersonalSummary(Answer):
     peers: PeerComparison | None = Field(description="null where fewer than five people could be compared with")
     core_hours: float
     lost_core_hours: float
+    kwh: float | None = Field(default=None, description="energy of your jobs, measured or estimated")
+    lost_kwh: float | None = Field(default=None, description="the same of your failed jobs")
+    lost_co2_kg: float | None = Field(default=None, description="of `lost_kwh`; null where the site does not say what a kWh is")
+    energy: EnergyBasis | None = Field(default=None, description="how the energy is known")
     used: UsedShares
     applications: list[PersonalApplication] = Field(description="what lost the most core hours first")
     changes: list[PersonalChange] = Field(description="what to change, where the most was lost first")

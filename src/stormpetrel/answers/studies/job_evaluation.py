@@ -12,7 +12,7 @@ JobInput + WaitQuestion -> evaluate_waits -> WaitEvaluation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -30,7 +30,7 @@ from stormpetrel.answers.schemas.job_evaluation import (
     WaitQuestion,
     WeekFigures,
 )
-from stormpetrel.config import Settings
+from stormpetrel.config import EnergySection, Settings
 from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.exam.evaluation import evaluate, refit_weekly, weekly_table
@@ -64,6 +64,7 @@ class JobInput:
     section: JobsSection
     time_zone: str
     notes: tuple[str, ...] = ()
+    energy: EnergySection = field(default_factory=EnergySection)
 
     def since(self, moment: datetime) -> JobInput:
         """The same without jobs that were submitted before."""
@@ -81,7 +82,8 @@ def jobs_of_site(site: Site, viewer: Viewer) -> JobInput:
     if not jobs.height:
         raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live, or name files.")
     section = site.settings.jobs.model_copy(update={"similar_names": site.settings.allows_similar_names})
-    return JobInput(with_telemetry(site, jobs, fewest=FEWEST_JOBS), section, site.settings.site.time_zone)
+    measured = with_telemetry(site, jobs, fewest=FEWEST_JOBS)
+    return JobInput(measured, section, site.settings.site.time_zone, energy=site.settings.energy)
 
 
 def jobs_of_files(
@@ -95,7 +97,7 @@ def jobs_of_files(
     log = read_log(files, format_name, ReadOptions(fields=fields), progress=progress)
     refused = (f"{count:,} records were refused: {rule}" for rule, count in log.refused.items())
     settings = Settings()
-    return JobInput(log.jobs, settings.jobs, settings.site.time_zone, (*log.notes, *refused))
+    return JobInput(log.jobs, settings.jobs, settings.site.time_zone, (*log.notes, *refused), settings.energy)
 
 
 Progress = Callable[[str], None]

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
+from stormpetrel.answers.history.energy import basis_of, energy_of, power_of
 from stormpetrel.answers.schemas.history import Mover, PolicyPoint, TrendPoint, WasteGroup, WasteTotal
 from stormpetrel.answers.schemas.job_studies import (
     Bic,
@@ -49,13 +50,14 @@ from stormpetrel.jobs.exam import feature_study as features
 from stormpetrel.jobs.exam.evaluation import PROFILE_SHARE, evaluate
 from stormpetrel.jobs.exam.seed_protocol import seed_columns
 from stormpetrel.jobs.features import group_of
+from stormpetrel.jobs.held import core_seconds, elapsed_seconds
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.jobs.trends import failure_trend, movers, trend_of_counts
-from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
+from stormpetrel.jobs.waste import check_ledger, ledger, reconcile
 from stormpetrel.lifecycle.changes import change_texts
 from stormpetrel.lifecycle.job_models import limits_of, preparation_of
 from stormpetrel.records.jobs import never_started
@@ -271,24 +273,32 @@ def waste_study(data: JobInput, by: str, *, policy: PolicyReplay | None = None) 
     """
     refuse_empty(data)
     counted = _counted(data, with_profile(data) if by == "profile" else None)
-    states, zone = data.section.failure_states, data.time_zone
-    reconciled = reconcile(counted, by=[by], failure_states=states, time_zone=zone)
+    states, zone, power = data.section.failure_states, data.time_zone, power_of(data.energy)
+    reconciled = reconcile(counted, by=[by], failure_states=states, time_zone=zone, power=power)
     check_ledger(reconciled)
-    groups = ledger(counted, by=[by], failure_states=states, time_zone=zone)
+    groups = ledger(counted, by=[by], failure_states=states, time_zone=zone, power=power).rename({by: "group"})
+    total = asdict(reconciled.total)
     return WasteStudy(
         by=_TEXT_OF_OLD.get(by, by),
-        groups=[WasteGroup(**row) for row in groups.rename({by: "group"}).iter_rows(named=True)],
-        total=WasteTotal(**asdict(reconciled.total)),
+        groups=[WasteGroup(**row, **energy_of(row, data.energy)) for row in groups.iter_rows(named=True)],
+        total=WasteTotal(**total, **energy_of(total, data.energy)),
         uncounted=reconciled.uncounted,
         dropped=data.jobs.height - counted.height,
         reconciled=True,  # check_ledger has raised otherwise
+        energy=basis_of(total, data.energy),
         policy=policy,
     )
 
 
 def weekly_ledger(data: JobInput) -> pl.DataFrame:
     """Return the ledger by week and outcome, the largest loss first: a frame, for it is only drawn, and years are long."""
-    return ledger(_counted(data), by=["week", "outcome"], failure_states=data.section.failure_states, time_zone=data.time_zone)
+    return ledger(
+        _counted(data),
+        by=["week", "outcome"],
+        failure_states=data.section.failure_states,
+        time_zone=data.time_zone,
+        power=power_of(data.energy),
+    )
 
 
 def policy_replay(

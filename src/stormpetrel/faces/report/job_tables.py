@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from stormpetrel.answers.history.energy import lost_text
 from stormpetrel.faces.report.blocks import Column, Table, written
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
 from stormpetrel.jobs.waste import UNKNOWN
@@ -193,8 +194,9 @@ def verdict_table(study: FeatureStudy, top: int = 25) -> Table | None:
 
 
 def waste_table(study: WasteStudy, top: int = 20) -> Table:
-    """Core-hours lost to failed jobs, per group."""
-    by, shown = breakdown_label(study.by), study.groups[:top]
+    """Core-hours and energy lost to failed jobs, per group; CO2 where the site says what a kWh is."""
+    by, shown, energy = breakdown_label(study.by), study.groups[:top], study.energy
+    with_co2, mixed = energy.grams_co2_per_kwh is not None, energy.known == "partly estimated"
     rows = tuple(
         (
             line.group,
@@ -204,12 +206,18 @@ def waste_table(study: WasteStudy, top: int = 20) -> Table:
             line.core_seconds / HOUR_S,
             line.lost_core_seconds / HOUR_S,
             100 * line.share,
+            line.lost_kwh,
+            *((line.lost_co2_kg,) if with_co2 else ()),
+            *((None if line.measured_share is None else 100 * line.measured_share,) if mixed else ()),
         )
         for line in shown
     )
     columns = (
         Column(by), Column("jobs", ",d"), Column("failed", ",d"), Column("failed (%)", ".1f"),
         Column("held (core-hours)", ",.0f"), Column("lost (core-hours)", ",.0f"), Column("share of the loss (%)", ".1f"),
+        Column("lost (kWh)" if energy.known == "measured" else f"lost (kWh, {energy.known})", ",.1f"),
+        *((Column("lost (kg CO2)", ",.1f"),) if with_co2 else ()),
+        *((Column("energy measured (%)", ".0f"),) if mixed else ()),
     )  # fmt: skip
     more = len(study.groups) - len(shown)
     return Table(f"Lost to failed jobs, by {by}", columns, rows, f"{more:,} more groups are not shown." if more else "")
@@ -229,6 +237,8 @@ def waste_text(study: WasteStudy) -> tuple[str, ...]:
         f"{total.core_seconds / HOUR_S:,.0f} core-hours ({share:.1%}).",
         f"The groups reconcile exactly with the log: {total.jobs:,} jobs, {total.core_seconds:,} core-seconds held, "
         f"{total.lost_core_seconds:,} lost.",
+        f"Of energy they lost {lost_text(total.lost_kwh or 0.0, total.kwh or 0.0, total.lost_co2_kg, study.energy.known)}. "
+        f"{study.energy.words}",
     ]
     reasons = [f"{count:,} ({reason})" for reason, count in study.uncounted.items()]
     reasons += [f"{study.dropped:,} (in a state that is left out)"] if study.dropped else []

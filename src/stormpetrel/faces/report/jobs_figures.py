@@ -18,7 +18,7 @@ from stormpetrel.figures import profiles, quality, trends, waste
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.palette import BLACK
 from stormpetrel.jobs.trends import TREND_SCHEMA
-from stormpetrel.jobs.waste import MEASURES
+from stormpetrel.jobs.waste import SUMS
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.job_studies import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _ROW: Final = 26  # pixels of a bar with its name
 _MOST_POINTS: Final = 500
-_LEDGER: Final = {"group": pl.String, **dict.fromkeys(MEASURES[:-1], pl.Int64), "share": pl.Float64}
+_LEDGER: Final = {"group": pl.String, **dict.fromkeys(SUMS, pl.Int64), "share": pl.Float64}
 
 
 def labels_drawing(study: ProfileStudy) -> Drawing:
@@ -105,7 +105,8 @@ def waste_drawings(data: JobInput, study: WasteStudy) -> tuple[Drawing, ...]:
     if study.by == "week":
         return (weeks,)
     losing = min(15, max(1, sum(line.lost_core_seconds > 0 for line in study.groups)))
-    groups = pl.DataFrame([line.model_dump() for line in study.groups], _LEDGER).rename({"group": breakdown_label(study.by)})
+    rows = [line.model_dump(include=set(_LEDGER)) for line in study.groups]
+    groups = pl.DataFrame(rows, _LEDGER).rename({"group": breakdown_label(study.by)})
     return (weeks, Drawing(waste.waste_by_group_figure(groups), height=130 + _ROW * losing))
 
 

@@ -19,6 +19,7 @@ from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
 from stormpetrel.sources.job_rows import has_value, text
 from stormpetrel.sources.json_records import Record, records_in
 from stormpetrel.sources.lines import Refused
+from stormpetrel.sources.slurm.energy import energy_of
 from stormpetrel.sources.slurm.json_fields import (
     SAMPLED_S,
     JsonFields,
@@ -45,6 +46,7 @@ _COMMON: Final = frozenset(
 _ACCOUNTING: Final = frozenset(
     {
         "cancelled_by", "max_rss_bytes", "cpu_time_s", "user_cpu_s", "system_cpu_s", "busy_gpus", "gpu_mem_bytes",
+        "energy_j",
     }
 )  # fmt: skip
 _FAILED_STEP: Final = frozenset({"failed_step", "failed_step_exit_code", "failed_step_exit_signal"})
@@ -224,6 +226,7 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "alloc_tres": allocated.get("text"),
         **_failed_step(steps, fields),
         **used,
+        "energy_j": _energy(allocated.get("energy"), steps, fields, nodes=nodes),
         "quality": names_text(marks | doubts),
         "extra": _extra(
             comment=object_of(job.get("comment")).get("job"),
@@ -349,6 +352,14 @@ def _identity(
     }
 
 
+def _energy(own: int | None, steps: list[Record], fields: JsonFields, *, nodes: int | None) -> int | None:
+    """The joules of a job; those of a step are under its statistics."""
+    told = [object_of(object_of(step.get("statistics")).get("energy")).get("consumed") for step in steps]
+    joules = [fields.number("energy_j", value) for value in told]
+    names = [_step_name(step) for step in steps]
+    return energy_of(own, zip(names, joules, strict=True), nodes=nodes)
+
+
 def _failed_step(steps: list[Record], fields: JsonFields) -> dict[str, object]:
     """The first step that failed; the batch step repeats the exit code of what ran in it."""
     ended = [(step, name) for step in steps if (name := _step_name(step)) != "extern"]
@@ -366,7 +377,7 @@ def _step_name(step: Record) -> str:
     return str(identity).rpartition(".")[2].lower()
 
 
-_TRES_COLUMNS: Final = {"cpu": "cpus", "node": "nodes", "mem": "mem_bytes", "gres": "gpus"}
+_TRES_COLUMNS: Final = {"cpu": "cpus", "node": "nodes", "mem": "mem_bytes", "gres": "gpus", "energy": "energy_j"}
 
 
 def _tres(entries: object, prefix: str, fields: JsonFields) -> dict[str, Any]:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 WANTED: Final = (
     "JobID,JobIDRaw,Cluster,JobName,WorkDir,Comment,SubmitLine,User,UID,Group,GID,Account,Partition,QOS,Submit,Eligible,Start,End,"
     "Elapsed,ExitCode,DerivedExitCode,Timelimit,ReqCPUS,AllocCPUS,ReqNodes,NNodes,ReqMem,MaxRSS,CPUTimeRAW,TotalCPU,UserCPU,"
-    "SystemCPU,TRESUsageInTot,TRESUsageInMax,NTasks,Suspended,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,"
-    "Restarts,Reservation,WCKey,State"
+    "SystemCPU,TRESUsageInTot,TRESUsageInMax,NTasks,Suspended,ConsumedEnergyRaw,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,"
+    "Reason,Priority,Flags,Constraints,Restarts,Reservation,WCKey,State"
 ).split(",")
 _FIRST_RUN_DAYS: Final = 30
 _WIDEST_DAYS: Final = 8.0  # that one request asks for where there seems to be nothing; busy days are asked for by `chunk_days`

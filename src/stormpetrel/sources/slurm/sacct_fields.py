@@ -22,6 +22,7 @@ from stormpetrel.records.times import to_utc
 from stormpetrel.records.units import unflagged_texts
 from stormpetrel.records.unread import DECISIVE, UNREAD, no_unread
 from stormpetrel.sources.contract import Translation, with_schema
+from stormpetrel.sources.slurm import energy
 from stormpetrel.sources.slurm.step_use import suspended_seconds, with_step_use
 from stormpetrel.sources.slurm.submit_line import script_of as script_of
 from stormpetrel.sources.slurm.submit_line import script_paths
@@ -82,16 +83,18 @@ _SPECIAL: Final = {
     "exitcode": ("exit_code", "exit_signal", "failed_step", "failed_step_exit_code", "failed_step_exit_signal"),
     "reqmem": ("req_mem_bytes",),
     # Read by `step_use`: CPU time and GPUs of steps, whether MaxRSS is of one task, why a job ran for less than its span.
-    "tresusageintot": ("cpu_time_s", "busy_gpus", "gpu_mem_bytes"),
+    "tresusageintot": ("cpu_time_s", "busy_gpus", "gpu_mem_bytes", "energy_j"),
     "tresusageinmax": ("busy_gpus", "gpu_mem_bytes"),
+    "consumedenergyraw": ("energy_j",),
+    "consumedenergy": ("energy_j",),
     "ntasks": (),
     "suspended": (),
 }
 _DERIVED: Final = {
     "reqtres": ("req_gpus", "req_cpus", "req_nodes", "req_mem_bytes"),
-    "alloctres": ("gpus", "cpus", "nodes", "mem_bytes"),
+    "alloctres": ("gpus", "cpus", "nodes", "mem_bytes", "energy_j"),
     "submitline": ("script_path",),
-    "tresusageintot": ("cpu_time_s", "busy_gpus", "gpu_mem_bytes"),
+    "tresusageintot": ("cpu_time_s", "busy_gpus", "gpu_mem_bytes", "energy_j"),
 }
 _NEVER_STARTED: Final = ("None assigned", "None", "Unknown", "(null)")
 _EXIT: Final = r"^(\d{1,9}):(\d{1,9})$"
@@ -127,7 +130,7 @@ def translate(records: pl.DataFrame, steps: pl.DataFrame | None, context: Contex
     reader = _Reader(records, context)
     jobs = reader.read()
     if steps is not None and steps.height:
-        jobs = with_step_use(_merge_steps(jobs, steps), steps)
+        jobs = energy.with_step_energy(with_step_use(_merge_steps(jobs, steps), steps), steps)
     refused = reader.refused()
     if refused.height:
         jobs = jobs.join(refused.select("line"), on="line", how="anti", maintain_order="left")
@@ -152,6 +155,7 @@ class _Reader:
         self._state()
         self._exit_codes()
         self._resources()
+        self._energy()
         self._submit_line()
         self._extra()
         frame = pl.DataFrame({name: column.rename(name) for name, column in self.columns.items()})
@@ -356,6 +360,18 @@ class _Reader:
     def _first_of(self, *names: str) -> pl.Expr:
         there = [pl.lit(self.columns[name]) for name in names if name in self.columns]
         return pl.coalesce([pl.when(column > 0).then(column) for column in there]) if there else pl.lit(1)
+
+    def _energy(self) -> None:
+        """Energy by the job's own line; sacct prints 0 where nobody measured it."""
+        for name in energy.FIELDS:
+            self._put(name, "energy_j", units.joules)
+        values = self.columns.get("energy_j")
+        if values is not None:
+            self.columns["energy_j"] = values.set(values <= 0, None)
+        if "alloctres" in self.raw.columns:
+            of_tres = energy.job_energy(self.raw["alloctres"])
+            if of_tres.null_count() < len(of_tres):
+                self._fill("energy_j", of_tres)
 
     def _submit_line(self) -> None:
         if "submit_line" in self.columns:

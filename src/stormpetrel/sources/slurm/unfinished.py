@@ -35,7 +35,8 @@ _WORDS: Final = sorted(
 _LEFT_OUT: Final = frozenset(
     """elapsed elapsedraw cputimeraw totalcpu usercpu systemcpu maxrss maxdiskread maxdiskwrite priority flags exitcode
     derivedexitcode elapsed_s cpu_limit_s cpu_time_s user_cpu_s system_cpu_s max_rss_bytes disk_read_bytes disk_write_bytes
-    exit_code exit_signal end_time suspended tresusageintot tresusageinmax ntasks busy_gpus gpu_mem_bytes""".split()
+    exit_code exit_signal end_time suspended tresusageintot tresusageinmax ntasks busy_gpus gpu_mem_bytes consumedenergyraw
+    consumedenergy energy_j""".split()
 )
 _TRES: Final = ("reqtres", "alloctres", "req_tres", "alloc_tres")
 # Besides what is fixed at submission, what says why a job waits: it changes when that does.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from pydantic import ValidationError
 
+from stormpetrel.answers.history.energy import amount_text, known_suffix
 from stormpetrel.answers.personal.choice import choose_digest
 from stormpetrel.answers.personal.summary import personal_summary
 from stormpetrel.answers.schemas.personal import DigestAct, PersonalQuestion
@@ -112,8 +113,17 @@ def _figures(answer: PersonalSummary) -> Component:
         stat("My failures", _percent(share), f"{answer.failed_jobs:,} of {answer.jobs:,} jobs", tone=tone),
         stat("People alike", "–" if peers is None else _percent(peers.failed_share), comparison),
         stat("Core hours lost", f"{answer.lost_core_hours:,.1f}", f"of {answer.core_hours:,.1f}, held by failed jobs"),
+        *_energy(answer),
         stat("Used", used[0].partition(" of")[0] if used else "–", ", ".join(used) or "not recorded"),
     )
+
+
+def _energy(answer: PersonalSummary) -> list[Component]:
+    if answer.energy is None or not answer.kwh:
+        return []
+    co2 = "" if answer.lost_co2_kg is None else f", {amount_text(answer.lost_co2_kg)} kg of CO2"
+    text = f"of {amount_text(answer.kwh)}{known_suffix(answer.energy.known)}{co2}"
+    return [html.Div(stat("kWh lost", amount_text(answer.lost_kwh or 0.0), text), title=answer.energy.words)]
 
 
 def _changes(live: LiveSite, answer: PersonalSummary) -> Component:

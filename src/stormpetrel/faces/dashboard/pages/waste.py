@@ -12,6 +12,7 @@ import polars as pl
 from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.history.energy import amount_text, known_suffix
 from stormpetrel.answers.history.waste import HOUR_S, policy_answer, policy_point, policy_text, waste_answer, waste_weeks
 from stormpetrel.answers.schemas.history import (
     CancelPolicy,
@@ -137,8 +138,18 @@ def _figures(answer: Waste) -> Component:
     return stats(
         stat("Core hours lost", f"{total.lost_core_seconds / HOUR_S:,.0f}", "held by jobs that failed", tone=bad),
         stat("Of all core hours", f"{share:.1f} %", f"{total.core_seconds / HOUR_S:,.0f} were held"),
+        *_energy(answer),
         stat("Failed jobs", f"{total.failed_jobs:,}", f"of {total.jobs:,} that ended"),
     )
+
+
+def _energy(answer: Waste) -> list[Component]:
+    total, energy = answer.total, answer.energy
+    if energy is None or not total.kwh:
+        return []
+    co2 = "" if total.lost_co2_kg is None else f", {amount_text(total.lost_co2_kg)} kg of CO2"
+    text = f"of {amount_text(total.kwh)}{known_suffix(energy.known)}{co2}"
+    return [stat("kWh lost", amount_text(total.lost_kwh or 0.0), text)]
 
 
 def _weeks(weeks: pl.DataFrame) -> Component:
@@ -181,6 +192,7 @@ def _table(live: LiveSite, answer: Waste) -> Component:
         TableColumn("share", "Of the loss", "percent", 130, "Part of everything that was lost"),
         TableColumn("lost_share", "Of its own", "percent", 130, "Part of what the group itself held"),
         TableColumn("core_hours", "Core hours held", "number", 160),
+        *_energy_columns(answer),
         TableColumn("failed_jobs", "Failed jobs", "number", 130),
         TableColumn("jobs", "Jobs", "number", 110),
     )
@@ -192,9 +204,23 @@ def _table(live: LiveSite, answer: Waste) -> Component:
     return card(
         "The ledger",
         html.P([status_chip("✓", "adds up", "chip-complete"), f" {_reconciled(answer)}"], className="small ledger-sum"),
+        *([html.P(answer.energy.words, className="soft small")] if answer.energy else []),
         sortable_table("waste-table", columns, rows, label=f"Waste by {by}", total={by: "All", **total}),
         *([html.Ul(items, className="plain-list")] if items else []),
     )
+
+
+def _energy_columns(answer: Waste) -> list[TableColumn]:
+    """Energy; CO2 where the site says what a kWh is, and what was measured where that is not all or nothing."""
+    energy = answer.energy
+    if energy is None:
+        return []
+    columns = [TableColumn("lost_kwh", f"kWh lost{known_suffix(energy.known)}", "decimal", 150, energy.words)]
+    if energy.grams_co2_per_kwh is not None:
+        columns.append(TableColumn("lost_co2_kg", "kg CO2 lost", "decimal", 120))
+    if energy.known == "partly estimated":
+        columns.append(TableColumn("measured", "Measured", "percent", 120, "Part of the group's energy that was measured"))
+    return columns
 
 
 def _in_hours(line: WasteGroup | WasteTotal, share: float) -> dict[str, Any]:
@@ -206,7 +232,15 @@ def _in_hours(line: WasteGroup | WasteTotal, share: float) -> dict[str, Any]:
         "core_hours": held / HOUR_S,
         "lost_share": 100 * lost / held if held > 0 else None,
         "share": 100 * share,
+        "lost_kwh": _digits(line.lost_kwh),
+        "lost_co2_kg": _digits(line.lost_co2_kg),
+        "measured": None if line.measured_share is None else 100 * line.measured_share,
     }
+
+
+def _digits(amount: float | None) -> float | None:
+    """As many digits as `amount_text` shows."""
+    return None if amount is None else float(amount_text(amount).replace(",", ""))
 
 
 def _reconciled(answer: Waste) -> str:
