@@ -49,7 +49,7 @@ from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
 from stormpetrel.jobs.changes import named_work, work_changes
 from stormpetrel.jobs.evaluation import PROFILE_SHARE, evaluate
 from stormpetrel.jobs.features import group_of
-from stormpetrel.jobs.held import core_seconds, elapsed_seconds
+from stormpetrel.jobs.held.core_seconds import core_seconds, elapsed_seconds
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
