@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.jobs.energy import PowerModel
-from stormpetrel.jobs.held import core_seconds
+from stormpetrel.jobs.held.core_seconds import core_seconds
+from stormpetrel.jobs.held.energy import PowerModel
 from stormpetrel.jobs.waste import (
     ABSURD,
     BREAKDOWNS,

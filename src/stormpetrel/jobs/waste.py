@@ -12,8 +12,8 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.jobs.energy import PowerModel, joules, measured_joules
-from stormpetrel.jobs.held import core_seconds, elapsed_seconds
+from stormpetrel.jobs.held.core_seconds import core_seconds, elapsed_seconds
+from stormpetrel.jobs.held.energy import PowerModel, joules, measured_joules
 from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.records.doubts import doubted
@@ -27,7 +27,6 @@ SUMS: Final = (
     "jobs", "failed_jobs", "core_seconds", "lost_core_seconds",
     "joules", "lost_joules", "measured_joules", "lost_measured_joules",
 )  # fmt: skip
-MEASURES: Final = (*SUMS, "share")
 # Why a job is not in the ledger.
 NOT_ENDED: Final = "not ended"
 OVER_BEFORE_START: Final = "never started"

@@ -5,7 +5,7 @@ import pytest
 from stormpetrel.answers.history.energy import amount_text, basis_of, energy_of, lost_text, power_of
 from stormpetrel.config import EnergySection, parse_settings
 from stormpetrel.errors import SettingsError
-from stormpetrel.jobs.energy import PowerModel
+from stormpetrel.jobs.held.energy import PowerModel
 
 SUMS = {"joules": 7_200_000, "lost_joules": 3_600_000, "measured_joules": 1_800_000, "lost_measured_joules": 0}
 
@@ -37,7 +37,7 @@ def test_of_no_energy_no_part_was_measured():
         (
             1_800_000,
             "partly estimated",
-            "25% of the energy was measured, by whole nodes; the rest is estimated by what jobs held: 6 W a CPU, 300 W a GPU, "
+            "25 % of the energy was measured, by whole nodes; the rest is estimated by what jobs held: 6 W a CPU, 300 W a GPU, "
             "0.37 W a GiB; cooling is not in it.",
         ),
     ],

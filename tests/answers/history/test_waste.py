@@ -28,7 +28,7 @@ from stormpetrel.errors import AccessError, StormpetrelError
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.jobs.cancel_policy import cancel_curve, policy_at
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.jobs.waste import MEASURES, SUMS, ledger, reconcile
+from stormpetrel.jobs.waste import SUMS, ledger, reconcile
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import T0, make_site
 from tests.jobs.logs import make_log
@@ -58,7 +58,7 @@ def asked(**question):
 def test_the_ledger_is_that_of_the_jobs(by):
     made = book()
     answer = waste_answer(made, LOCAL, asked(by=by))
-    assert_frame_equal(frame_of(answer.groups).select("group", *MEASURES), ledger(LOG, by=[by]).rename({by: "group"}))
+    assert_frame_equal(frame_of(answer.groups).select("group", *SUMS, "share"), ledger(LOG, by=[by]).rename({by: "group"}))
     assert_frame_equal(waste_weeks(made, LOCAL, asked(by=by)), ledger(LOG, by=["week", "outcome"]))
 
 
@@ -79,7 +79,7 @@ def test_totals_reconcile_with_the_jobs_whoever_looks(viewer, weeks):
 def test_users_see_what_they_lost_themselves():
     (line,) = waste_answer(book(), ADA, asked(by="user")).groups
     expected = ledger(LOG.filter(pl.col("user") == "user2"), by=["user"]).rename({"user": "group"})
-    assert line.model_dump(include={"group", *MEASURES}) == expected.row(0, named=True)
+    assert line.model_dump(include={"group", *SUMS, "share"}) == expected.row(0, named=True)
 
 
 def test_a_ledger_that_does_not_add_up_is_not_shown():

@@ -19,10 +19,11 @@ from stormpetrel.answers.overview.month import again, submission_spans, submitte
 from stormpetrel.answers.viewer import READ
 from stormpetrel.config import EnergySection
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs import energy as job_energy
-from stormpetrel.jobs import held, outcomes, waste
-from stormpetrel.jobs.energy import joules, measured_joules
-from stormpetrel.jobs.held import core_seconds
+from stormpetrel.jobs import outcomes, waste
+from stormpetrel.jobs.held import core_seconds as held_cores
+from stormpetrel.jobs.held import energy as held_energy
+from stormpetrel.jobs.held.core_seconds import core_seconds
+from stormpetrel.jobs.held.energy import joules, measured_joules
 from stormpetrel.jobs.history import keys
 from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed
@@ -219,7 +220,7 @@ def _added(parts: list[pl.DataFrame]) -> pl.DataFrame:
 def _identity(settings: Settings, profiles: JobProfiles | None) -> dict[str, Any]:
     """What the sums of a month depend on beside its jobs."""
     return {
-        "code": code_digest((sys.modules[__name__], job_energy, held, keys, outcomes, waste)),
+        "code": code_digest((sys.modules[__name__], held_cores, held_energy, keys, outcomes, waste)),
         "polars": pl.__version__,
         "zone": settings.site.time_zone,
         "states": [list(settings.jobs.failure_states), list(settings.jobs.dropped_states)],

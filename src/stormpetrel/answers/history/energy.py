@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.answers.schemas.history import EnergyBasis
-from stormpetrel.jobs.energy import PowerModel
+from stormpetrel.jobs.held.energy import PowerModel
 
 if TYPE_CHECKING:
     from stormpetrel.config import EnergySection
@@ -76,7 +76,7 @@ def _words(known: str, share: float, section: EnergySection) -> str:
     text = {
         "estimated": f"Energy is estimated {by_what}",
         "measured": f"Energy was measured, {whole_nodes}",
-        "partly estimated": f"{share:.0%} of the energy was measured, {whole_nodes}; the rest is estimated {by_what}",
+        "partly estimated": f"{100 * share:.0f} % of the energy was measured, {whole_nodes}; the rest is estimated {by_what}",
     }[known]
     around = "; cooling is not in it" if section.pue == 1 else f"; all of it times {section.pue:g} for the site around them (PUE)"
     co2 = f" CO2 at {section.grams_co2_per_kwh:g} g a kWh." if section.grams_co2_per_kwh else ""

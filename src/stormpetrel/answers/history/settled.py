@@ -13,7 +13,7 @@ import polars as pl
 
 from stormpetrel.answers.background import Background
 from stormpetrel.answers.overview.overview import again
-from stormpetrel.jobs.held import core_seconds, elapsed_seconds
+from stormpetrel.jobs.held.core_seconds import core_seconds, elapsed_seconds
 from stormpetrel.jobs.optimism import Optimism, optimism
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.lifecycle.running_quality import quality, settle

@@ -50,7 +50,7 @@ from stormpetrel.jobs.exam import feature_study as features
 from stormpetrel.jobs.exam.evaluation import PROFILE_SHARE, evaluate
 from stormpetrel.jobs.exam.seed_protocol import seed_columns
 from stormpetrel.jobs.features import group_of
-from stormpetrel.jobs.held import core_seconds, elapsed_seconds
+from stormpetrel.jobs.held.core_seconds import core_seconds, elapsed_seconds
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare

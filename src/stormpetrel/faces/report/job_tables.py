@@ -35,6 +35,9 @@ _COLUMN_LABELS: Final = {
     "req_cpu": "requested CPUs", "req_mem_gb": "requested memory", "req_node": "requested nodes", "time_limit_s": "time limit",
     "user": "user", "group": "group",
 }  # fmt: skip
+_KWH_HEADINGS: Final = {
+    "measured": "lost (kWh)", "partly estimated": "lost (kWh, in part est.)", "estimated": "lost (kWh, est.)",
+}  # fmt: skip
 _SIZE: Final = "size"  # of memory: each in the unit that fits
 _MEANS: Final = (
     ("cpu", "CPUs", ",.1f"), ("mem_gb", "memory", _SIZE), ("run_time_s", "run time (s)", ",.0f"),
@@ -196,7 +199,7 @@ def verdict_table(study: FeatureStudy, top: int = 25) -> Table | None:
 def waste_table(study: WasteStudy, top: int = 20) -> Table:
     """Core-hours and energy lost to failed jobs, per group; CO2 where the site says what a kWh is."""
     by, shown, energy = breakdown_label(study.by), study.groups[:top], study.energy
-    with_co2, mixed = energy.grams_co2_per_kwh is not None, energy.known == "partly estimated"
+    with_co2 = energy.grams_co2_per_kwh is not None
     rows = tuple(
         (
             line.group,
@@ -208,16 +211,14 @@ def waste_table(study: WasteStudy, top: int = 20) -> Table:
             100 * line.share,
             line.lost_kwh,
             *((line.lost_co2_kg,) if with_co2 else ()),
-            *((None if line.measured_share is None else 100 * line.measured_share,) if mixed else ()),
         )
         for line in shown
     )
     columns = (
         Column(by), Column("jobs", ",d"), Column("failed", ",d"), Column("failed (%)", ".1f"),
         Column("held (core-hours)", ",.0f"), Column("lost (core-hours)", ",.0f"), Column("share of the loss (%)", ".1f"),
-        Column("lost (kWh)" if energy.known == "measured" else f"lost (kWh, {energy.known})", ",.1f"),
+        Column(_KWH_HEADINGS[energy.known], ",.1f"),
         *((Column("lost (kg CO2)", ",.1f"),) if with_co2 else ()),
-        *((Column("energy measured (%)", ".0f"),) if mixed else ()),
     )  # fmt: skip
     more = len(study.groups) - len(shown)
     return Table(f"Lost to failed jobs, by {by}", columns, rows, f"{more:,} more groups are not shown." if more else "")

@@ -30,14 +30,14 @@ def job_energy(tres: pl.Series) -> pl.Series:
 
 def with_step_energy(jobs: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """The jobs (with `record`), each with the joules that its steps tell, where they tell fewer than its own line or it none."""
-    told = [units.joules(steps[name]) for name in FIELDS if name in steps.columns]
+    columns = [units.joules(steps[name]) for name in FIELDS if name in steps.columns]
     if "tresusageintot" in steps.columns:
-        told.append(units.joules(steps["tresusageintot"].str.extract(_IN_TRES)))
-    told = [column for column in map(_measured, told) if column.null_count() < len(column)]
-    if not told:
+        columns.append(units.joules(steps["tresusageintot"].str.extract(_IN_TRES)))
+    known = [column for column in map(_measured, columns) if column.null_count() < len(column)]
+    if not known:
         return jobs
     name = pl.col("jobid" if "jobid" in steps.columns else "jobidraw").str.extract(r"\.(.+)$")
-    by_step = steps.select("record", _step=name, _joules=pl.coalesce(*told))
+    by_step = steps.select("record", _step=name, _joules=pl.coalesce(*known))
     parts = {
         "_extern": pl.col("_step") == EXTERN,
         "_script": pl.col("_step").is_in(SCRIPTS),

@@ -354,8 +354,8 @@ def _identity(
 
 def _energy(own: int | None, steps: list[Record], fields: JsonFields, *, nodes: int | None) -> int | None:
     """The joules of a job; those of a step are under its statistics."""
-    told = [object_of(object_of(step.get("statistics")).get("energy")).get("consumed") for step in steps]
-    joules = [fields.number("energy_j", value) for value in told]
+    consumed = [object_of(object_of(step.get("statistics")).get("energy")).get("consumed") for step in steps]
+    joules = [fields.number("energy_j", value) for value in consumed]
     names = [_step_name(step) for step in steps]
     return energy_of(own, zip(names, joules, strict=True), nodes=nodes)
 

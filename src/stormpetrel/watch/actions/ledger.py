@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs.held import core_seconds, elapsed_seconds
+from stormpetrel.jobs.held.core_seconds import core_seconds, elapsed_seconds
 from stormpetrel.records.actions.acts import Act, Outcome
 from stormpetrel.records.actions.policies import Action
 from stormpetrel.records.jobs import KEY, ref_text

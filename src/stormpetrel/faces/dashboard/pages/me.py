@@ -89,13 +89,13 @@ def _filling(live: LiveSite) -> Filling:
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         answer = personal_summary(live, viewer, _question(query))
-        is_own = answer.user == viewer.user
+        is_own, words = answer.user == viewer.user, [answer.energy.words] if answer.energy and answer.kwh else []
         return [
             _figures(answer),
             html.Div([_changes(live, answer), _applications(answer)], className="cards"),
             _incidents(live, answer),
             *([card("My week by mail", html.Div(_digest(answer.digest), id="me-digest"))] if is_own else []),
-            as_of(live, answer.as_of, "Others are compared with as a whole; nobody is named.", *answer.notes),
+            as_of(live, answer.as_of, "Others are compared with as a whole; nobody is named.", *words, *answer.notes),
         ]
 
     return Filling("me", stamp, body, "Your figures are")
@@ -123,7 +123,7 @@ def _energy(answer: PersonalSummary) -> list[Component]:
         return []
     co2 = "" if answer.lost_co2_kg is None else f", {amount_text(answer.lost_co2_kg)} kg of CO2"
     text = f"of {amount_text(answer.kwh)}{known_suffix(answer.energy.known)}{co2}"
-    return [html.Div(stat("kWh lost", amount_text(answer.lost_kwh or 0.0), text), title=answer.energy.words)]
+    return [stat("kWh lost", amount_text(answer.lost_kwh or 0.0), text)]
 
 
 def _changes(live: LiveSite, answer: PersonalSummary) -> Component:

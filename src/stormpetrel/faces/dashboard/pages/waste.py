@@ -187,14 +187,14 @@ def _groups(answer: Waste) -> Component:
 def _table(live: LiveSite, answer: Waste) -> Component:
     by, linked = answer.by, answer.by in _JOBS_COLUMNS
     columns = (
-        TableColumn(by, GROUPS[by], "link" if linked else "text", 190),
-        TableColumn("lost_hours", "Core hours lost", "number", 160),
-        TableColumn("share", "Of the loss", "percent", 130, "Part of everything that was lost"),
-        TableColumn("lost_share", "Of its own", "percent", 130, "Part of what the group itself held"),
-        TableColumn("core_hours", "Core hours held", "number", 160),
+        TableColumn(by, GROUPS[by], "link" if linked else "text", 140),
+        TableColumn("lost_hours", "Core hours lost", "number", 155),
+        TableColumn("share", "Of the loss", "percent", 125, "Part of everything that was lost"),
+        TableColumn("lost_share", "Of its own", "percent", 118, "Part of what the group itself held"),
+        TableColumn("core_hours", "Core hours held", "number", 165),
         *_energy_columns(answer),
-        TableColumn("failed_jobs", "Failed jobs", "number", 130),
-        TableColumn("jobs", "Jobs", "number", 110),
+        TableColumn("failed_jobs", "Failed jobs", "number", 125),
+        TableColumn("jobs", "Jobs", "number", 95),
     )
     link, rows = PageLink.of(live, "/jobs"), [{by: line.group, **_in_hours(line, line.share)} for line in answer.groups]
     for row in rows if linked else ():
@@ -215,11 +215,13 @@ def _energy_columns(answer: Waste) -> list[TableColumn]:
     energy = answer.energy
     if energy is None:
         return []
-    columns = [TableColumn("lost_kwh", f"kWh lost{known_suffix(energy.known)}", "decimal", 150, energy.words)]
+    title = "kWh (estimated)" if energy.known == "estimated" else "kWh lost"
+    columns = [TableColumn("lost_kwh", title, "decimal", 165 if energy.known == "estimated" else 118, energy.words)]
     if energy.grams_co2_per_kwh is not None:
-        columns.append(TableColumn("lost_co2_kg", "kg CO2 lost", "decimal", 120))
+        columns.append(TableColumn("lost_co2_kg", "kg CO2", "decimal", 112, "CO2 of the kWh that were lost"))
     if energy.known == "partly estimated":
-        columns.append(TableColumn("measured", "Measured", "percent", 120, "Part of the group's energy that was measured"))
+        hint = "Part of the group's energy that was measured; the rest is estimated"
+        columns.append(TableColumn("measured", "Measured", "percent", 120, hint))
     return columns
 
 

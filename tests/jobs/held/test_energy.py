@@ -5,7 +5,7 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.jobs.energy import PowerModel, joules, measured_joules
+from stormpetrel.jobs.held.energy import PowerModel, joules, measured_joules
 from stormpetrel.records.doubts import judge
 from stormpetrel.records.jobs import conform, job_frame
 from tests.builders import T0

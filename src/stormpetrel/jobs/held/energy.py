@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.jobs.held import core_seconds, elapsed_seconds, positive
+from stormpetrel.jobs.held.core_seconds import core_seconds, elapsed_seconds, positive
 from stormpetrel.records.doubts import doubted
 
 _COLUMNS: Final = ("energy_j", "gpus", "req_gpus", "mem_bytes", "req_mem_bytes")

@@ -1,0 +1,1 @@
+"""What jobs held, and the energy that it took."""
