@@ -235,10 +235,9 @@ def _listed(fields: list[str], place: int) -> tuple[list[str], int]:
 
 
 def _length(text: str) -> int:
-    number = whole(text)
-    if number is None or number < 0:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ValueError(f"the length of a list is no number: {text[:40]}")
-    return number
+    return int(text)
 
 
 def _status(text: str) -> str:

@@ -202,7 +202,7 @@ def _memory_change(request: JobRequest, wanted_bytes: float) -> str:
     of_each = match[2].lower() if match else ""
     parts = {"/job": 1, "/task": request.count("req_cpus")}.get(of_each, request.count("req_nodes"))
     size = _size(share(wanted_bytes, parts))
-    changed = _MEMORY.sub(lambda found: f"mem={size}{found[2]}", reserved.value, count=1)
+    changed = _MEMORY.sub(lambda amount: f"mem={size}{amount[2]}", reserved.value, count=1)
     return f"{limit} -R {_quoted(changed)}".strip()
 
 
