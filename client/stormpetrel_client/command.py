@@ -304,7 +304,7 @@ def _parser() -> argparse.ArgumentParser:
     check = add("check", _check, "Judge a job script before it is submitted: stormpetrel check [whatever sbatch takes] job.sh")
     check.usage = "stormpetrel check [--json] [--short] [--fail-above RISK] [--kind KIND] [OPTIONS OF SBATCH] [SCRIPT]"
     check.epilog = "SCRIPT - or none reads it from standard input. After -- everything is for sbatch."
-    check.add_argument("--kind", choices=("slurm", "pbs", "condor"), help="found from the script if left out")
+    check.add_argument("--kind", choices=("slurm", "pbs", "lsf", "condor"), help="found from the script if left out")
     check.add_argument("--fail-above", type=_share, metavar="RISK", help="exit with 3 if the risk is above this, such as 0.3")
     check.add_argument("--short", action="store_true", help="two lines")
     check.add_argument("--above", type=_share, default=0.0, metavar="RISK", help="with --short: nothing below this risk")

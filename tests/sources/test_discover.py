@@ -24,6 +24,19 @@ def test_slurm_is_found_with_the_name_of_its_cluster(monkeypatch):
     assert (found.sacct, found.cluster) == ("/usr/bin/sacct", "petrel")
 
 
+def test_lsf_is_found_with_the_name_of_its_cluster(monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: f"/lsf/bin/{name}" if name in ("lsid", "bacct") else None)
+    answer = "IBM Spectrum LSF Standard 10.1.0.14\n\nMy cluster name is north\nMy master name is hpc-00\n"
+    found = discover(lambda command: answer if command[0] == "lsid" else "", sockets=())
+    assert (found.sacct, found.cluster) == ("", "north")
+    assert "LSF: /lsf/bin/bacct, cluster north" in found.lines
+
+
+def test_lsf_whose_daemons_do_not_answer_is_not_found(monkeypatch):
+    monkeypatch.setattr(module.shutil, "which", lambda name: f"/lsf/bin/{name}" if name in ("lsid", "bacct") else None)
+    assert "LSF: not found" in discover(lambda command: "", sockets=()).lines
+
+
 def test_a_socket_of_slurmrestd_is_found_and_a_plain_file_is_not(tmp_path):
     (tmp_path / "file").write_text("")
     with socket.socket(socket.AF_UNIX) as server:

@@ -1,4 +1,4 @@
-"""What is on this machine: sacct, slurmrestd, Prometheus, HTCondor, the time zone.
+"""What is on this machine: sacct, slurmrestd, Prometheus, HTCondor, LSF, the time zone.
 
 this machine -> discover -> Found. Everything is tried for a few seconds at most, and nothing is changed.
 """
@@ -41,21 +41,24 @@ def discover(run: Callable[[Sequence[str]], str] | None = None, *, sockets: Sequ
     """Look for everything; `run` runs a command and returns what it prints (empty if it fails)."""
     ask = run or answer_of
     zone = local_zone()
-    sacct = shutil.which("sacct") or ""
+    sacct, lsid = shutil.which("sacct") or "", shutil.which("lsid") or ""
     cluster = _cluster_name(ask) if sacct else ""
+    lsf_cluster = _lsf_cluster_name(ask) if lsid else ""
     rest = _slurmrestd(sockets)
     prometheus = _PROMETHEUS_URL if _responds(f"{_PROMETHEUS_URL}/-/ready", {200}) else ""
     event_log = ask(["condor_config_val", "EVENT_LOG"]).strip() if shutil.which("condor_config_val") else ""
     event_log = event_log if event_log.startswith("/") else ""
     condor = shutil.which("condor_history") or ""
+    found_lsf = f"{shutil.which('bacct') or lsid}, cluster {lsf_cluster}" if lsf_cluster else ""
     lines = (
         f"time zone: {zone}",
         f"sacct: {sacct or 'not found'}" + (f", cluster {cluster}" if cluster else ""),
         f"slurmrestd: {rest or 'not found'}",
         f"HTCondor: {condor or 'not found'}" + (f", event log {event_log}" if event_log else ""),
+        f"LSF: {found_lsf or 'not found'}",
         f"Prometheus: {prometheus or 'not found'}",
     )
-    return Found(zone, sacct, cluster, rest, prometheus, event_log, lines)
+    return Found(zone, sacct, cluster or lsf_cluster, rest, prometheus, event_log, lines)
 
 
 def answer_of(command: Sequence[str]) -> str:
@@ -84,6 +87,11 @@ def local_zone() -> str:
 
 def _cluster_name(ask: Callable[[Sequence[str]], str]) -> str:
     match = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.MULTILINE)
+    return match.group(1) if match else ""
+
+
+def _lsf_cluster_name(ask: Callable[[Sequence[str]], str]) -> str:
+    match = re.search(r"^My cluster name is (\S+)", ask(["lsid"]), re.MULTILINE)
     return match.group(1) if match else ""
 
 

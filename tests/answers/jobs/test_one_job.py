@@ -12,7 +12,9 @@ from stormpetrel.jobs.reasons import Reason
 ADVICE = Advice("req_mem_bytes", 2**30, 2**34, "Ask for 16 GB.", (), 4, "mine")
 
 
-@pytest.mark.parametrize(("source", "line"), [("sacct", "#SBATCH --mem"), ("pbs", "#PBS"), ("condor-history", "request_memory")])
+@pytest.mark.parametrize(
+    ("source", "line"), [("sacct", "#SBATCH --mem"), ("pbs", "#PBS"), ("lsf", "#BSUB -R"), ("condor-history", "request_memory")]
+)
 def test_the_line_to_write_is_in_the_language_of_the_scheduler(source, line):
     job = {"source": source, "req_cpus": 4, "req_nodes": 1, "req_gpus": None, "req_mem_bytes": 2**30, "time_limit_s": 60.0}
     assert script_line(job, ADVICE).startswith(line)

@@ -126,10 +126,10 @@ def test_standard_input_is_a_source(site, tmp_path):
 def test_several_files_of_several_formats_in_one_go(site, tmp_path):
     from tests.builders import DOCUMENTS
 
-    names = ["sacct", "swf", "sacct-json", "pbs", "condor-history", "condor-events", "lumos"]
+    names = ["sacct", "swf", "sacct-json", "pbs", "lsf", "condor-history", "condor-events", "lumos"]
     paths = [DOCUMENTS[name](make_jobs(5, first_id=100 * n + 1)).write(tmp_path / name) for n, name in enumerate(names)]
     report = json.loads(output("--site", site, "ingest", "jobs", *paths, "--json"))
-    assert report["kept"] == 35
+    assert report["kept"] == 40
     assert report["quarantined"] == {}
 
 

@@ -83,6 +83,11 @@ def test_output_around_reports_is_passed_over_whatever_it_is(tmp_path: Path) -> 
     assert ([job["job_id"] for job in jobs], rejects.height) == ([700101, 700102], 0)
 
 
+def test_jobs_that_a_job_submits_are_no_records(tmp_path: Path) -> None:
+    nested = ["Job <12> is submitted to default queue <normal>.", "Job <13>, is not found"]
+    assert only(tmp_path, *nested, *(f"step {number}" for number in range(3000)), *report())["job_id"] == 700101
+
+
 def test_report_after_a_long_output_is_found(tmp_path: Path) -> None:
     assert only(tmp_path, *(f"step {number}" for number in range(10_000)), *report())["job_id"] == 700101
 

@@ -189,8 +189,8 @@ def test_a_kind_can_be_given_and_must_be_known() -> None:
     request = parse_job_script(both, name="a", kind="pbs")
     assert request.columns["req_cpus"] == 3 and "#SBATCH and #PBS" in request.warnings[0]
     assert parse_job_script("hello", name="a", kind="slurm").kind == "slurm"
-    with pytest.raises(UsageError, match="Known: slurm, pbs, condor"):
-        parse_job_script(both, name="a", kind="lsf")
+    with pytest.raises(UsageError, match="Known: slurm, pbs, lsf, condor"):
+        parse_job_script(both, name="a", kind="sge")
 
 
 def test_warnings_of_a_hostile_script_are_few_and_printable() -> None:

@@ -124,7 +124,7 @@ def script_line(job: Mapping[str, Any], advice: Advice) -> str | None:
     if advice.column is None or advice.proposed is None:
         return None
     source = str(job.get("source", ""))
-    kind = "condor" if source.startswith("condor") else "pbs" if source.startswith("pbs") else "slurm"
+    kind = next((name for name in ("condor", "pbs", "lsf") if source.startswith(name)), "slurm")
     columns = {name: job[name] for name in _REQUESTED if job.get(name)}
     return line_in(JobRequest(kind, "job", columns), advice)
 

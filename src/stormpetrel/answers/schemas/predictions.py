@@ -123,11 +123,11 @@ class ScriptRequest(Request):
     text: str = Field(
         min_length=1,
         max_length=_MOST_SCRIPT,
-        description="the script: #SBATCH, #PBS, or an HTCondor submit description",
+        description="the script: #SBATCH, #PBS, #BSUB, or an HTCondor submit description",
         examples=["#!/bin/bash\n#SBATCH --time=2:00:00 --mem=4G --job-name=fit_12\nsrun fit\n"],
     )
     name: Path = Field("job.sh", description="the script's file name; the job is called so where it does not say otherwise")
-    kind: Literal["slurm", "pbs", "condor"] | None = Field(None, description="found from the text if left out")
+    kind: Literal["slurm", "pbs", "lsf", "condor"] | None = Field(None, description="found from the text if left out")
     user: Name | None = Field(None, description="whose job it will be; you, if left out. Only administrators may ask for others")
     folder: Path | None = Field(None, description="folder it is submitted from", examples=["/home/ada/run7"])
     arguments: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
@@ -257,7 +257,7 @@ class ScriptAnswer(Answer):
     """The check of a script; the same as `stormpetrel check --json`."""
 
     script: str
-    kind: str = Field(description="slurm, pbs or condor")
+    kind: str = Field(description="slurm, pbs, lsf or condor")
     request: dict[str, int | float | str | bool | None] = Field(description="what the script asks for, of the whole job")
     warnings: list[str] = Field(description="what is odd about the script")
     cluster: ClusterFit | None = Field(None, description="whether it can run at all; null where there is no Slurm to ask")

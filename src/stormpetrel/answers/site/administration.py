@@ -93,7 +93,7 @@ def repair_site(folder: Path, viewer: Viewer) -> RepairReceipt:
 
 
 def make_site(folder: Path, viewer: Viewer, act: NewSite) -> SiteReceipt:
-    """Make a folder a site with the settings that fit this machine: Slurm, HTCondor and Prometheus are looked for."""
+    """Make a folder a site with the settings that fit this machine: Slurm, HTCondor, LSF and Prometheus are looked for."""
     viewer.require(MANAGE)
     machine = discover()
     values: dict[str, object] = {

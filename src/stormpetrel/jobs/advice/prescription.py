@@ -35,6 +35,7 @@ _SLURM_RECORD: Final = "sacct -j JOBID -o MaxRSS,Elapsed"
 _RECORDS: Final = {
     "condor": "condor_history JOBID -limit 1 -af MemoryUsage RemoteWallClockTime",
     "pbs": "qstat -xf JOBID | grep resources_used",
+    "lsf": "bacct -l JOBID",
 }
 _ERRORS_MET: Final = 0.75  # share of past errors that a short test would have met
 _TEST_HEAD_ROOM: Final = 1.1
@@ -180,7 +181,7 @@ def _short_test(job: pl.DataFrame, past: Prescribed) -> Advice | None:
     is_running = ended is None or ended > past.now
     if started is not None and is_running and (ran_s := (past.now - started).total_seconds()) > soon:
         evidence.append(f"this one has run for {format_duration(ran_s)}, longer than those")
-    if started is None and not str(job["source"].item() or "").startswith(("condor", "pbs")):
+    if started is None and not str(job["source"].item() or "").startswith(("condor", "pbs", "lsf")):
         evidence.append("what else is submitted can wait for its success: --dependency=afterok:JOBID")
     return Advice(TIME.column, float(limit), value, sentence, tuple(evidence), errors.height, kind.name, experiment=True)
 

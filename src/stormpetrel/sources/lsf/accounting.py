@@ -126,7 +126,7 @@ def _job(fields: list[str], line: int) -> LsfJob:
         work_dir=fields[17],
         slots=_count(reader, "req_cpus", fields[6]),
         placement=placement(hosts),
-        asked=fields[13],
+        requested=fields[13],
         max_rss_bytes=times(_count(reader, "max_rss_bytes", rest[7]), _KIB),
         user_cpu_s=_used(reader, "user_cpu_s", usage[0]),
         system_cpu_s=_used(reader, "system_cpu_s", usage[1]),
@@ -235,10 +235,9 @@ def _listed(fields: list[str], place: int) -> tuple[list[str], int]:
 
 
 def _length(text: str) -> int:
-    number = whole(text)
-    if number is None or number < 0:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ValueError(f"the length of a list is no number: {text[:40]}")
-    return number
+    return int(text)
 
 
 def _status(text: str) -> str:

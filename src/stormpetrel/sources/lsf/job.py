@@ -55,7 +55,7 @@ class LsfJob:
     slots: int | None = None  # asked for
     placement: Placement = field(default_factory=Placement)
     requirement: str = ""  # what LSF made of the request; its sizes are in MB
-    asked: str = ""  # the request as the user wrote it
+    requested: str = ""  # the request as the user wrote it
     limit_s: float | None = None
     memory_bytes: int | None = None  # asked for, of the whole job, where a record says so itself
     memory_limit_bytes: int | None = None  # above which LSF ends it: what counts where no memory is reserved
@@ -142,7 +142,7 @@ class LsfJob:
 
     def _request(self) -> tuple[int | None, int | None, int | None]:
         """Memory, hosts and GPUs of the whole job."""
-        requirement = self.requirement or self.asked
+        requirement = self.requirement or self.requested
         wanted = requested_hosts(requirement, self.slots)
         hosts, tasks = self.placement.nodes or wanted or 1, self.slots or self.placement.slots or 1
         memory = self.memory_bytes

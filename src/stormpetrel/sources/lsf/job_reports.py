@@ -166,11 +166,11 @@ def _take_result(report: _Report, line: str) -> None:
 def _apply_use(job: LsfJob, use: dict[str, str]) -> None:
     """CPU time, memory and run time of the summary; `-` where nobody measured it."""
     known = {name: text for name, text in use.items() if text != "-"}
-    asked, used = known.get("Total Requested Memory"), known.get("Max Memory")
+    reserved, used = known.get("Total Requested Memory"), known.get("Max Memory")
     job.cpu_time_s, job.max_rss_bytes = _seconds(known.get("CPU time")), size_bytes(used or "")
-    job.memory_bytes = size_bytes(asked or "")
+    job.memory_bytes = size_bytes(reserved or "")
     values = ((job.cpu_time_s, "cpu_time_s", known.get("CPU time")), (job.max_rss_bytes, "max_rss_bytes", used))
-    for value, column, text in (*values, (job.memory_bytes, "req_mem_bytes", asked)):
+    for value, column, text in (*values, (job.memory_bytes, "req_mem_bytes", reserved)):
         if value is None and text:
             job.unread[column] = text
     run_s, span = _seconds(known.get("Run time")), span_s(job.start, job.end)

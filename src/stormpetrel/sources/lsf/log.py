@@ -90,7 +90,8 @@ class LsfLog(FileSource):
             raise self._unknown()
         if self.stamps.without_year and self.year is None:
             self.notes.append(
-                f"The times of {self.name} have no year: the latest in which date and day of the week agree (another: --year)."
+                f"The times of {self.name} have no year; taken is the latest in which date and day of the week agree "
+                "(another: --year)."
             )
         yield batch.chunk(bytes_done)
 

@@ -144,7 +144,7 @@ def _apply_submission(job: LsfJob, event: Event) -> None:
     job.submit, job.status = event.time, job.status or "PEND"
     job.extra["submit_host"] = _value(event.text, "Submitted from host <")
     job.work_dir = _value(event.text, " CWD <")
-    job.asked = job.extra["resources"] = _value(event.text, "Requested Resources <")
+    job.requested = job.extra["resources"] = _value(event.text, "Requested Resources <")
     slots = _SLOTS.search(event.text)
     job.slots = whole(slots[1]) if slots else None
 

@@ -25,7 +25,7 @@ BACCT_COLUMNS: Final = LONG_COLUMNS - {
     "exit_code",
     "exit_signal",
 }  # it tells no limits, and how a job ended only in words
-HEADER: Final = re.compile(r"\s{0,8}Job <(\d{1,18})(?:\[(\d{1,18})\])?>,? ", re.ASCII)
+HEADER: Final = re.compile(r"\s{0,8}Job <\d{1,18}(?:\[\d{1,18}\])?>, ?[A-Z]", re.ASCII)
 _EVENT: Final = re.compile(rf"\s{{0,8}}{STAMP}: ?(.*)", re.ASCII | re.DOTALL)
 _WRAP: Final = 21  # blanks before the rest of a line that LSF has wrapped
 _FEWEST_BLANKS: Final = 10
@@ -142,7 +142,7 @@ def _take(record: _Record, number: int, line: str) -> bool:
         record.wrapped.append(line[min(blanks, _WRAP) :])
         return True
     if match := _EVENT.match(line):
-        record.wrapped = [match[8]]
+        record.wrapped, record.table = [match[8]], []
         record.events.append((number, match, record.wrapped))
         return True
     if memory := _MAX_MEMORY.match(line):

@@ -1,4 +1,4 @@
-"""Job scripts: what a person is about to submit to Slurm, PBS or HTCondor.
+"""Job scripts: what a person is about to submit to Slurm, PBS, LSF or HTCondor.
 
 path or standard input -> text -> kind -> JobRequest; and back: a changed column -> the line to write in the script.
 """
@@ -15,6 +15,8 @@ from typing import BinaryIO, Final
 from stormpetrel.errors import SourceError, SourceFormatError, UsageError
 from stormpetrel.sources.lines import cannot_read
 from stormpetrel.sources.scripts.htcondor import condor_line, read_condor, resembles_submit_description
+from stormpetrel.sources.scripts.lsf import PREFIX as LSF_PREFIX
+from stormpetrel.sources.scripts.lsf import lsf_line, read_lsf
 from stormpetrel.sources.scripts.pbs import PREFIX as PBS_PREFIX
 from stormpetrel.sources.scripts.pbs import pbs_line, read_pbs
 from stormpetrel.sources.scripts.request import Directive, JobRequest, Reading, shown_path, shown_word
@@ -28,19 +30,26 @@ MAX_FILE_BYTES: Final = 16 * 1024 * 1024  # a script with its data in it can be 
 MAX_READ_BYTES: Final = 1024 * 1024  # directives come first
 _SHELL_ENDINGS: Final = (".sh", ".bash", ".slurm", ".sbatch", ".batch", ".job", ".csh", ".tcsh", ".zsh", ".ksh")
 _PBS_ENDINGS: Final = (".pbs", ".qsub", ".torque")
+_LSF_ENDINGS: Final = (".lsf", ".bsub")
 _BOM: Final = "\ufeff"
 _SAMPLE_LETTERS: Final = 4096
-_READERS: Final[dict[str, Callable[[Reading, list[str]], None]]] = {"pbs": read_pbs, "condor": read_condor}
+_READERS: Final[dict[str, Callable[[Reading, list[str]], None]]] = {
+    "pbs": read_pbs,
+    "lsf": read_lsf,
+    "condor": read_condor,
+}
 _WRITERS: Final[dict[str, Callable[[JobRequest, str, object], str]]] = {
     "slurm": slurm_line,
     "pbs": pbs_line,
+    "lsf": lsf_line,
     "condor": condor_line,
 }
 KINDS: Final = tuple(_WRITERS)
+_PREFIXES: Final = {SLURM_PREFIX: "slurm", PBS_PREFIX: "pbs", LSF_PREFIX: "lsf"}
 
 
 def read_job_script(path: Path, *, kind: str | None = None, arguments: Sequence[str] = ()) -> JobRequest:
-    """Read the script a person is about to submit; `kind` is slurm, pbs or condor, or is told from the text."""
+    """Read the script a person is about to submit; `kind` is slurm, pbs, lsf or condor, or is told from the text."""
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     try:
         _check_file(path, name)
@@ -120,7 +129,7 @@ def _check_file(path: Path, name: str) -> None:
 
 
 def _check_text(text: str, name: str) -> None:
-    hint = "Name the script that you give to sbatch, qsub or condor_submit."
+    hint = "Name the script that you give to sbatch, qsub, bsub or condor_submit."
     if not text.removeprefix(_BOM).strip():
         raise SourceFormatError(f"{shown_path(name)} is empty: there is no job in it.", hint=hint)
     sample = text[:_SAMPLE_LETTERS]
@@ -130,19 +139,20 @@ def _check_text(text: str, name: str) -> None:
 
 
 def _sniff(lines: list[str], name: str) -> str:
-    for prefix, kind in ((SLURM_PREFIX, "slurm"), (PBS_PREFIX, "pbs")):
+    for prefix, kind in _PREFIXES.items():
         if any(line.startswith(prefix) for line in lines):
             return kind
     if resembles_submit_description(lines):
         return "condor"
     # A shell script without directives is legal; Slurm is the likeliest to get it.
     ending = PurePath(name).suffix.lower()
-    if ending in _PBS_ENDINGS:
-        return "pbs"
+    if ending in (*_PBS_ENDINGS, *_LSF_ENDINGS):
+        return "pbs" if ending in _PBS_ENDINGS else "lsf"
     if lines[0].startswith("#!") or ending in _SHELL_ENDINGS:
         return "slurm"
     raise SourceFormatError(
-        f"{shown_path(name)} is no job script: no #SBATCH or #PBS lines, no commands of condor_submit, no #! at its start.",
+        f"{shown_path(name)} is no job script: no #SBATCH, #PBS or #BSUB lines, "
+        "no commands of condor_submit, no #! at its start.",
         hint=f"Name the script that you submit, or say what it is: {', '.join(KINDS)}.",
     )
 
@@ -155,6 +165,6 @@ def _warn_of_encoding(reading: Reading, text: str) -> None:
 
 
 def _warn_of_both(reading: Reading, lines: list[str]) -> None:
-    prefixes = [prefix for prefix in (SLURM_PREFIX, PBS_PREFIX) if any(line.startswith(prefix) for line in lines)]
+    prefixes = [prefix for prefix in _PREFIXES if any(line.startswith(prefix) for line in lines)]
     if len(prefixes) > 1:
         reading.warn(f"The script has {' and '.join(prefixes)} lines; it is read as {reading.kind}.")

@@ -36,6 +36,7 @@ _PLAIN_WORD: Final = re.compile(r"[\w.,:/@%+=~^!*?\[\]{}()<>-]+")  # whatever is
 _DEFAULTS: Final[dict[str, dict[str, object]]] = {
     "slurm": {"req_nodes": 1, "req_cpus": 1},
     "pbs": {"req_nodes": 1, "req_cpus": 1},
+    "lsf": {"req_cpus": 1},
     "condor": {"req_cpus": 1},
 }
 
@@ -72,7 +73,9 @@ class JobRequest:
     def as_frame(self, *, user: str | None, submit_time: datetime, cluster: str) -> pl.DataFrame:
         """The job as one row of the job frame, pending and without an id, as if it were submitted at this time (UTC)."""
         moment = submit_time.astimezone(UTC) if submit_time.tzinfo else submit_time.replace(tzinfo=UTC)
-        named = {} if self.kind == "condor" else {"job_name": PurePath(self.name).name or None}  # as sbatch and qsub name it
+        named = (
+            {} if self.kind in ("condor", "lsf") else {"job_name": PurePath(self.name).name or None}
+        )  # as sbatch and qsub name it
         row: dict[str, object] = {
             "cluster": cluster,
             "submit_time": moment,

@@ -47,7 +47,8 @@ def check(
         str | None, typer.Option("--user", help="Whose job it will be; you, if left out.", show_default=False)
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--kind", help="slurm, pbs or condor; detected from the file if left out.", show_default=False)
+        str | None,
+        typer.Option("--kind", help="slurm, pbs, lsf or condor; detected from the file if left out.", show_default=False),
     ] = None,
     fail_above: Annotated[
         float | None,
