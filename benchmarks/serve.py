@@ -3,7 +3,9 @@
 `python -m benchmarks.serve [SITE] [--watch] [--only CASE …] [--rate N] [--seconds N]`: a real `stormpetrel serve` (one worker)
 over a copy of SITE, or over the demo's site, which is made first; `check` and `submit` come over the Unix socket. Requests are
 sent at fixed times over 16 connections whether or not earlier ones have been answered, and a latency counts from the time at
-which a request was due. With `--watch` a `stormpetrel watch` runs on the same site, whose clock runs 60 times as fast as ours.
+which a request was due. Checks and submissions are also sent one after the other, which tells the CPU time that the server
+spends on each, HTTP and all its threads included, and checks run in a thread of this process, without a server.
+With `--watch` a `stormpetrel watch` runs on the same site, whose clock runs 60 times as fast as ours.
 Results in benchmarks/results/serve.json; with `--only` the other cases stay there as they were.
 """
 
@@ -318,7 +320,7 @@ def measure(site: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     }
     kinds = {case: kind for case, kind in kinds.items() if case in options.only}
     results = []
-    in_thread = [cpu_of_checks(site, bodies)] if "check" in options.only else []
+    in_thread = [checks_in_a_thread(site, bodies)] if "check" in options.only else []
     port = free_port()
     with server(["benchmarks.serve", "--echo", str(port)], port, request_bytes("POST", "/echo", {})) as peer:
         echoed = [request_bytes("POST", "/echo", body) for body in bodies]
@@ -329,6 +331,8 @@ def measure(site: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         for case, (requests, rate, seconds) in kinds.items():
             door = site.parent / "api.sock" if case in OVER_THE_SOCKET else port
             results.append(measured(case, door, served.pid, requests, rate=rate, seconds=seconds))
+            if case in OVER_THE_SOCKET:
+                results.append(one_by_one(case, site.parent / "api.sock", served.pid, requests))
         if options.watch:
             with process(["stormpetrel", "--site", str(site), "watch", "--address", ""]) as watch:
                 _wait_for_watch(port)
@@ -340,28 +344,70 @@ def measure(site: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     return [*results, *in_thread]
 
 
-def cpu_of_checks(site: Path, bodies: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """CPU time of single checks by the code that serves them, in a thread of this process: other work does not count."""
+def one_by_one(case: str, socket_path: Path, server_id: int, requests: Sequence[bytes]) -> dict[str, Any]:
+    """Requests one after the other over the socket: what each takes by the clock, and of the server's CPU."""
+    clock = (~server_id << 3) | 2  # of the CPU time of a process, as clock_getcpuclockid(3) makes it; /proc counts in 10 ms
+    clock_ms, cpu_ms = [], []
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(socket_path))
+        for number, request in enumerate(requests):
+            began, before = time.perf_counter(), time.clock_gettime(clock)
+            connection.sendall(request)
+            if not _whole_answer(connection).startswith(b"HTTP/1.1 200"):
+                sys.exit(f"{case} was refused.")
+            if number >= NOT_COUNTED:
+                clock_ms.append(1e3 * (time.perf_counter() - began))
+                cpu_ms.append(1e3 * (time.clock_gettime(clock) - before))
+    return _shown(f"{case}, one by one", clock_ms, cpu_ms)
+
+
+def _whole_answer(connection: socket.socket) -> bytes:
+    """One answer, whose head tells its length."""
+    seen = b""
+    while b"\r\n\r\n" not in seen:
+        seen += connection.recv(65536) or sys.exit("The server hung up.")
+    head, _, body = seen.partition(b"\r\n\r\n")
+    missing = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]) - len(body)
+    while missing > 0:
+        missing -= len(connection.recv(65536) or sys.exit("The server hung up."))
+    return seen
+
+
+def _shown(case: str, clock_ms: list[float], cpu_ms: list[float]) -> dict[str, Any]:
+    """Clock and CPU of single requests, printed."""
+    figures: dict[str, float] = {}
+    for prefix, took in (("", clock_ms), ("cpu_", cpu_ms)):
+        ranked = sorted(took)
+        figures |= {f"{prefix}p{share}_ms": ranked[int(share / 100 * len(ranked))] for share in (50, 99)}
+        figures |= {f"{prefix}max_ms": ranked[-1]}
+    print(
+        f"  {case:<28} clock p50 {figures['p50_ms']:6.1f} ms   p99 {figures['p99_ms']:6.1f} ms   max {figures['max_ms']:6.1f} ms"
+        f"   CPU p50 {figures['cpu_p50_ms']:6.1f} ms   p99 {figures['cpu_p99_ms']:6.1f} ms   max {figures['cpu_max_ms']:6.1f} ms",
+        flush=True,
+    )
+    return {"case": case, "answered": len(clock_ms), **figures}
+
+
+def checks_in_a_thread(site: Path, bodies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Single checks by the code that serves them, in a thread of this process: of the CPU time, other work does not count."""
     from stormpetrel.answers.jobs.check import check_script
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.schemas.predictions import ScriptRequest
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.store.site import open_site
 
-    took = []
+    clock_ms, cpu_ms = [], []
     with open_site(site) as opened:
         live = LiveSite(opened)
         live.refresh()
         live.outlook()
         for number, body in enumerate(script_bodies(bodies)):
-            began = time.thread_time()
+            began, before = time.perf_counter(), time.thread_time()
             check_script(live, LOCAL, ScriptRequest(**body))
             if number >= NOT_COUNTED:
-                took.append(1e3 * (time.thread_time() - began))
-    ranked = sorted(took)
-    p50_ms, p99_ms = (ranked[int(share * len(ranked))] for share in (0.5, 0.99))
-    print(f"  check, CPU of its thread       p50 {p50_ms:6.1f} ms   p99 {p99_ms:6.1f} ms   max {ranked[-1]:6.1f} ms", flush=True)
-    return {"case": "check, CPU of its thread", "answered": len(ranked), "p50_ms": p50_ms, "p99_ms": p99_ms, "max_ms": ranked[-1]}
+                clock_ms.append(1e3 * (time.perf_counter() - began))
+                cpu_ms.append(1e3 * (time.thread_time() - before))
+    return _shown("check, in a thread", clock_ms, cpu_ms)
 
 
 def _wait_for_watch(port: int, limit_s: float = 120.0) -> None:

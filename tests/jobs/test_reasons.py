@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history.history import History
 from stormpetrel.jobs.model import Explained
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.reasons import feature_text, points_of_risk, reasons, risk_at, span
+from stormpetrel.jobs.reasons import count_reasons, feature_text, points_of_risk, reasons, risk_at, span
 from tests.jobs.logs import make_log
 
 NAMES = ("user.failed_rate_1h", "user.failed_rate_4d", "user.ended_total", "request.cpus")
@@ -51,6 +51,7 @@ CONTRIBUTIONS = st.lists(st.floats(-4, 4).map(lambda part: round(part, 3)), min_
 
 @given(CONTRIBUTIONS, st.floats(-6, 4))
 def test_points_have_the_sign_and_the_order_of_the_log_odds_and_lead_from_the_average_risk_to_this_one(parts, base):
+    assume(abs(base + sum(parts)) < 27)  # log-odds are cut off beyond
     risk = risk_at(base + sum(parts))
     points = points_of_risk(parts, base, risk)
     assert np.all(np.sign(points) == np.sign(parts))
@@ -66,3 +67,9 @@ def test_points_are_finite_also_where_a_risk_is_next_to_certain(base, part):
 def test_the_points_of_all_reasons_lead_to_the_risk_of_the_job():
     found = reasons(*explained([0.1, 0.5, 0.0, -0.3], [0.2, 0.6, 3.0, 1.4]))
     assert sum(reason.points for reason in found) == pytest.approx(100 * (risk_at(-2.0 + 0.3) - risk_at(-2.0)), abs=1e-4)
+
+
+def test_the_strongest_reasons_alone_are_the_first_of_all_and_the_others_are_counted():
+    case = explained([0.1, 0.5, 0.0, -0.3], [0.2, 0.6, 3.0, 1.4])
+    assert reasons(*case, top=2) == reasons(*case)[:2]
+    assert count_reasons(NAMES) == len(reasons(*case)) == 3

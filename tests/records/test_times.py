@@ -1,9 +1,10 @@
 from datetime import UTC, datetime
 
+import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.records.times import from_unix, to_utc
+from stormpetrel.records.times import UTC_TIME, from_unix, hours_of, to_utc, weekdays_of
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,12 @@ def test_unix_times_of_zero_and_beyond_reason_are_none():
         None,
         datetime(2024, 7, 1, 12, 0, 0, 500000, tzinfo=UTC),
     ]
+
+
+def test_hours_and_weekdays_are_those_of_the_calendar_in_utc():
+    hours = pl.datetime_range(
+        datetime(1999, 12, 30, tzinfo=UTC), datetime(2000, 3, 2, tzinfo=UTC), "59m", time_unit="us", eager=True
+    )
+    times = pl.concat([hours, pl.Series([datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=UTC), None], dtype=UTC_TIME)])
+    expected = pl.DataFrame({"hour": times.dt.hour().cast(pl.Float64), "weekday": times.dt.weekday().cast(pl.Float64)})
+    np.testing.assert_array_equal(np.stack([hours_of(times), weekdays_of(times)], axis=1), expected.to_numpy())

@@ -4,7 +4,7 @@ import sys
 import polars as pl
 import pytest
 
-from stormpetrel.records.units import by_distinct, duration_s, size_bytes, size_parts, tres, whole_count
+from stormpetrel.records.units import by_distinct, bytes_of, duration_s, size_bytes, size_parts, tres, whole_count
 from tests.parts import find_program, require
 
 
@@ -121,3 +121,31 @@ def test_parsing_distinct_values_only_changes_nothing():
 
     by_distinct(column, parse)
     assert seen == [3]
+
+
+@pytest.mark.parametrize("unit", ["", "M"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4000Mn",
+        "62.50G",
+        "1294440K",
+        "512",
+        "0.5",
+        "1.5",
+        "2.5K",
+        "8gb",
+        "8GiB",
+        "8iB",
+        "16 G",
+        "",
+        "G",
+        "-1G",
+        "1e3",
+        "\u0661G",
+        "9" * 25,
+        "9E",
+    ],
+)
+def test_one_size_is_read_as_a_column_of_sizes_is(text, unit):
+    assert bytes_of(text, default_unit=unit) == size_bytes(pl.Series([text]), default_unit=unit)[0]

@@ -127,7 +127,7 @@ class JobPredictor:
     def judge_many(
         self, jobs: pl.DataFrame, moment: Moment, now: datetime, *, explain: bool = True, top: int | None = None
     ) -> list[Verdict]:
-        """The verdicts on these jobs; reasons cost more than everything else: they may be left out, or the strongest be enough."""
+        """The verdicts on these jobs; reasons cost most: they may be left out, or so many of the strongest be enough (`top`)."""
         profiled = self.profiled(jobs)
         return self.verdicts(self._features(profiled, moment, now), profiled["profile"], moment, explain=explain, top=top)
 

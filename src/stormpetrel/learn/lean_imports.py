@@ -1,8 +1,9 @@
-"""Lean imports: XGBoost without scikit-learn, and numba without scipy, for programs that use neither through them.
+"""Lean imports: XGBoost without scikit-learn, and numba without scipy and cffi, for programs that use none of them through it.
 
 `import xgboost` imports scikit-learn, scipy.stats and pandas for its classes in scikit-learn's shape: 2.5 s of processor time
 instead of 0.6 s. The first function that numba loads imports scipy.linalg to see whether there is a BLAS for `np.dot`, which none
-of our compiled functions calls: a third of what numba costs a short command. `import_lean` is for programs of our own, where
+of our compiled functions calls: a third of what numba costs a short command. It imports cffi, and with it a parser of C, in case
+somebody calls a C function from a compiled one: 20 ms. `import_lean` is for programs of our own, where
 `classifier_class` is how XGBoost's class is had; in a notebook, where others import what they like, it is never called, and
 `serve` imports scikit-learn before it has threads.
 """
@@ -16,11 +17,11 @@ from types import FrameType
 from typing import Any, Final
 
 # What is left out, and the module that looks whether it is there and does without where it is not.
-_LEFT_OUT: Final = {"sklearn": "xgboost.compat", "scipy.linalg": "numba.np.linalg"}
+_LEFT_OUT: Final = {"sklearn": "xgboost.compat", "scipy.linalg": "numba.np.linalg", "cffi": "numba.core.typing.cffi_utils"}
 
 
 def import_lean() -> None:
-    """From now on in this process, xgboost does not import scikit-learn, nor numba scipy; anybody else still can."""
+    """From now on in this process, xgboost does not import scikit-learn, nor numba scipy or cffi; anybody else still can."""
     if not any(isinstance(finder, _LeavesOut) for finder in sys.meta_path):
         sys.meta_path.insert(0, _LeavesOut())
 

@@ -95,7 +95,7 @@ def size_parts(column: pl.Series, *, default_unit: str = "") -> pl.DataFrame:
 
 
 def bytes_of(text: str, *, default_unit: str = "") -> int | None:
-    """One size as bytes, as `size_bytes` reads a column of them: for a word of a script a query would take a hundred times as long."""
+    """One size as bytes, as `size_bytes` reads a column of them: for a word of a script a query takes a hundred times as long."""
     match = re.fullmatch(_SIZE, text, re.ASCII)
     if match is None:
         return None

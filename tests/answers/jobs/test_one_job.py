@@ -1,5 +1,7 @@
 """What every account of one job is made of."""
 
+from dataclasses import replace
+
 import pytest
 
 from stormpetrel.answers.jobs.one_job import advice_answer, fitting_advice, notes_about, script_line, verdict_answer
@@ -51,6 +53,7 @@ def test_a_verdict_keeps_its_strongest_reasons_and_counts_the_others():
     answer = verdict_answer(verdict, most_reasons=12)
     assert (len(answer.reasons), answer.more_reasons, answer.reasons[0].value) == (12, 3, None)
     assert verdict_answer(verdict, most_reasons=None).more_reasons == 0
+    assert verdict_answer(replace(verdict, more_reasons=7), most_reasons=12).more_reasons == 10  # that were not worded at all
 
 
 def test_notes_tell_a_newcomer_a_task_and_a_node_that_failed():

@@ -372,3 +372,22 @@ def test_runs_of_the_same_name_count_before_newer_ones_of_the_same_application()
     offers = advise(request, job_frame([*old, *newer]), now=NOW)
     assert offers[0].column == "req_mem_bytes" and offers[0].kind == "same user, name and size"
     assert "of this name" in all_text(offers)
+
+
+def test_places_with_as_many_failures_are_told_the_fullest_first_and_few_jobs_or_none_named_tell_nothing():
+    names = [*["here"] * 40, *["fast"] * 30, *["long"] * 40, *["few"] * 4, *[None] * 20]
+    ends = [*["FAILED"] * 36, *["COMPLETED"] * 4, *["COMPLETED"] * 74, None, *["COMPLETED"] * 19]
+    jobs = pl.DataFrame({"partition": names, "outcome": ends})
+    places = kinds.better_places(jobs, "partition", "here")
+    assert [(place.name, place.failed_here, place.jobs_here, place.jobs_there) for place in places] == [
+        ("long", 36, 40, 40),
+        ("fast", 36, 40, 30),
+    ]
+    assert [kinds.better_places(jobs, "partition", here) for here in (None, "few", "elsewhere")] == [[], [], []]
+
+
+def test_rows_with_some_values_keep_their_order_and_a_missing_value_is_a_value():
+    jobs = pl.DataFrame({"size_cpus": [4, None, 4, 8], "size_nodes": [1, None, None, 1], "job": [1, 2, 3, 4]})
+    assert kinds.rows_with(jobs, size_cpus=4)["job"].to_list() == [1, 3]
+    assert kinds.rows_with(jobs, size_cpus=None, size_nodes=None)["job"].to_list() == [2]
+    assert kinds.rows_with(jobs, size_nodes=7).is_empty()

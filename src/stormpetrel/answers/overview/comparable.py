@@ -116,9 +116,9 @@ class EndedJobs(Protocol):
 
 def sizes_of(jobs: pl.DataFrame) -> tuple[Floats, Floats]:
     """How many CPUs and nodes each job asked for, or was given where it does not say; NaN where nobody knows."""
-    requests, given = ([kinds.floats(jobs[name]) for name in names] for names in (("req_cpus", "req_nodes"), ("cpus", "nodes")))
-    cpus, nodes = (np.where(np.isnan(asked), had, asked) for asked, had in zip(requests, given, strict=True))
-    return cpus, nodes
+    cpus, nodes = kinds.floats(jobs["req_cpus"]), kinds.floats(jobs["req_nodes"])
+    cpus = np.where(np.isnan(cpus), kinds.floats(jobs["cpus"]), cpus)
+    return cpus, np.where(np.isnan(nodes), kinds.floats(jobs["nodes"]), nodes)
 
 
 def when_ended() -> pl.Expr:

@@ -270,22 +270,22 @@ def with_effects(pieces: Sequence[Advice], job: pl.DataFrame, outlook: JobOutloo
     changed = {
         at: _changed(job, piece) for at, piece in enumerate(pieces) if piece.proposed is not None and piece.column in job.columns
     }
-    told = list(pieces)
-    unjudged = [at for at in changed if told[at].risk_before is None]
+    results = list(pieces)
+    unjudged = [at for at in changed if results[at].risk_before is None]
     if risk_of is not None and unjudged:  # of all at once: a forecast of three jobs costs what one of one does
         before, *after = risk_of(pl.concat([job, *(changed[at] for at in unjudged)])).tolist()
         for at, risk in zip(unjudged, after, strict=True):
-            told[at] = replace(told[at], risk_before=before, risk_after=risk)
+            results[at] = replace(results[at], risk_before=before, risk_after=risk)
     if outlook is None or not changed:
-        return told
+        return results
     needs, now = outlook.needs(job), outlook.wait(job)
     for at, request in changed.items():
         wait = outlook.wait(request)
         if now is not None and wait is not None and now.p50_s is not None and wait.p50_s is not None:
-            told[at] = replace(told[at], wait_before_s=now.p50_s, wait_after_s=wait.p50_s)
-        if not told[at].experiment:
-            told[at] = replace(told[at], core_hours_saved=_core_hours(told[at], job, needs))
-    return told
+            results[at] = replace(results[at], wait_before_s=now.p50_s, wait_after_s=wait.p50_s)
+        if not results[at].experiment:
+            results[at] = replace(results[at], core_hours_saved=_core_hours(results[at], job, needs))
+    return results
 
 
 def _changed(job: pl.DataFrame, piece: Advice) -> pl.DataFrame:

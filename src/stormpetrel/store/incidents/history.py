@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 import polars as pl
@@ -22,10 +23,7 @@ from stormpetrel.records.times import UTC_TIME, month_of
 from stormpetrel.store.tables import TableSpec, TableStore
 from stormpetrel.store.upkeep.scrub import FORGOTTEN, whole_word_of, without_names
 
-_BODY: Final = TypeAdapter(Incident)
-_ACTS: Final = TypeAdapter(tuple[IncidentAct, ...])
 _BETWEEN: Final = ", "
-
 SHOWN: Final = {  # what SQL shows; lists are texts, so that LIKE finds what is in them
     "id": pl.Int64(),
     "cluster": pl.String(),
@@ -151,8 +149,8 @@ def _row(record: IncidentRecord) -> dict[str, Any]:
         "verdict": shown.verdict.value if shown.verdict else None,
         "verdict_at": judged.at if judged else None,
         **_jobs(shown),
-        "body": _BODY.dump_json(record.incident).decode(),
-        "acts": _ACTS.dump_json(record.acts).decode(),
+        "body": incident_body().dump_json(record.incident).decode(),
+        "acts": _acts().dump_json(record.acts).decode(),
     }
 
 
@@ -192,9 +190,20 @@ def _without(row: dict[str, Any], whole_word: re.Pattern[str]) -> dict[str, Any]
 
 def _read(body: str, acts: str) -> tuple[Incident, tuple[IncidentAct, ...]]:
     try:
-        return _BODY.validate_json(body), _ACTS.validate_json(acts)
+        return incident_body().validate_json(body), _acts().validate_json(acts)
     except ValidationError as error:
         raise StoreError(
             f"An incident in the table `incidents` cannot be read: {error.errors()[0]['msg']}.",
             hint="It may be of a newer version: pip install --upgrade stormpetrel",
         ) from error
+
+
+@cache
+def incident_body() -> TypeAdapter[Incident]:
+    """What an incident is as JSON; worked out at first use: every command imports this module, and few read an incident."""
+    return TypeAdapter(Incident)
+
+
+@cache
+def _acts() -> TypeAdapter[tuple[IncidentAct, ...]]:
+    return TypeAdapter(tuple[IncidentAct, ...])

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from stormpetrel.errors import NotThereError, StoreError, UsageError
 from stormpetrel.records.findings import Subject, SubjectKind
@@ -30,7 +30,7 @@ from stormpetrel.records.incidents import (
     Severity,
     standing_verdict,
 )
-from stormpetrel.store.incidents.history import IncidentHistory
+from stormpetrel.store.incidents.history import IncidentHistory, incident_body
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import incident_acts, incidents, mutes, watchers
 
@@ -45,7 +45,6 @@ _IS_WORD: Final = sa.or_(_IS_VERDICT, incident_acts.c.kind == ActKind.WITHDRAW.v
 _HIGHEST: Final = 2**62
 _PRUNED_FACT: Final = "incidents_pruned"
 _PIECE: Final = 500  # numbers in one query: SQLite bears some thousand
-_BODY: Final = TypeAdapter(Incident)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +282,7 @@ def _row(incident: Incident, now: datetime) -> dict[str, Any]:
         "resolved": _text(incident.resolved_at) if incident.state == IncidentState.RESOLVED and incident.resolved_at else None,
         "changed": _text(now),
         "severity": incident.severity.value,
-        "body": _BODY.dump_json(incident).decode(),
+        "body": incident_body().dump_json(incident).decode(),
     }
 
 
@@ -299,7 +298,7 @@ def _act_row(act: IncidentAct) -> dict[str, Any]:
 
 def _incident(body: str) -> Incident:
     try:
-        return _BODY.validate_json(body)
+        return incident_body().validate_json(body)
     except ValidationError as error:
         raise StoreError(
             f"An incident in the state store cannot be read: {error.errors()[0]['msg']}.",
