@@ -22,11 +22,10 @@ from stormpetrel.errors import ModelError
 from stormpetrel.jobs import keys, outcomes, waste
 from stormpetrel.jobs.held import core_seconds as held_cores
 from stormpetrel.jobs.held import energy as held_energy
-from stormpetrel.jobs.held.core_seconds import core_seconds
-from stormpetrel.jobs.held.energy import joules, measured_joules
+from stormpetrel.jobs.held.energy import with_energy
 from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.jobs.waste import OVER_BEFORE_START, SUMS, UNKNOWN, group_key, uncounted
+from stormpetrel.jobs.waste import HELD, OVER_BEFORE_START, SUMS, UNKNOWN, group_key, uncounted
 from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest, read_frames, write_frames
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.nodes import expand_nodes
@@ -101,21 +100,24 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
     frame = profiled(counted) if profiled else counted.with_columns(family())
     groups = [group_key(name, frame.columns, zone) for name in GROUPS if name != "application"]
     reason, bad, power = uncounted(), failed(states), power_of(settings.energy)
-    held_by_job = {"core_seconds": core_seconds(), "joules": joules(power), "measured_joules": measured_joules(power)}
-    lines = frame.select(
-        pl.col("user").cast(pl.Categorical),
-        _known("family").alias("application"),
-        *groups,
-        "node_list",
-        reason.alias("reason"),
-        day=pl.col("end_time").dt.convert_time_zone(zone).dt.replace_time_zone(None).cast(pl.Date),
-        bad=bad,
-        **{name: pl.when(reason.is_null()).then(amount) for name, amount in held_by_job.items()},
-    ).with_columns(pl.col(GROUPS).cast(pl.Categorical))
+    lines = (
+        with_energy(frame, power)
+        .select(
+            pl.col("user").cast(pl.Categorical),
+            _known("family").alias("application"),
+            *groups,
+            "node_list",
+            reason.alias("reason"),
+            day=pl.col("end_time").dt.convert_time_zone(zone).dt.replace_time_zone(None).cast(pl.Date),
+            bad=bad,
+            **{name: pl.when(reason.is_null()).then(name) for name in HELD},
+        )
+        .with_columns(pl.col(GROUPS).cast(pl.Categorical))
+    )
     kept = pl.col("reason").is_null()
     lost = kept & pl.col("bad").fill_null(False)
     sums = [_sum(kept, "jobs"), _sum(lost, "failed_jobs")]
-    for name in held_by_job:
+    for name in HELD:
         sums += [pl.col(name).sum(), pl.col(name).filter(lost).sum().alias(f"lost_{name}")]
     has_outcome = pl.col("bad").is_not_null() & pl.col("day").is_not_null()
     judged = [_sum(has_outcome, "judged"), _sum(has_outcome & pl.col("bad"), "judged_failed")]
