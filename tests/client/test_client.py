@@ -322,6 +322,19 @@ def test_all_of_what_was_counted_is_a_hundred_per_cent_and_a_start_without_waiti
     assert "starts at once instead of within 2.0 h" in text
 
 
+def test_waste_has_its_energy_where_the_service_tells_it() -> None:
+    sums = {"jobs": 9, "failed_jobs": 4, "lost_core_seconds": 7200, "kwh": 40.0, "lost_kwh": 12.5, "lost_co2_kg": None}
+    group = {"group": "ada\x1b[31m", "share": 1.0, **sums}
+    energy = {"known": "partly estimated", "words": "Half of the energy was measured."}
+    text = "\n".join(render.waste_lines({"by": "user", "groups": [group], "total": sums, "energy": energy}))
+    assert "kWh lost (partly estimated)" in text and "\x1b" not in text
+    assert "In energy: 12.5 of 40.0 kWh (partly estimated). Half of the energy was measured." in text
+    older = "\n".join(render.waste_lines({"by": "user", "groups": [group], "total": sums}))
+    assert "In all 2.0 core-hours" in older and "kWh" not in older
+    mine = {"jobs": 9, **sums, "lost_co2_kg": 0.25, "energy": energy | {"known": "measured"}}
+    assert "12.5 of 40.0 kWh, 0.25 kg of CO2" in "\n".join(render.me_lines(mine))
+
+
 def test_two_lines_for_somebody_who_is_submitting(asked: list[tuple[Any, ...]]) -> None:
     assert run("check", "--short", "--", "--wrap", "x")[1].splitlines() == [
         "Stormpetrel: 61 % of such jobs fail, half start within 12 min.",

@@ -13,7 +13,7 @@ import polars as pl
 
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.jobs.held.core_seconds import core_seconds, elapsed_seconds
-from stormpetrel.jobs.held.energy import PowerModel, joules, measured_joules
+from stormpetrel.jobs.held.energy import PowerModel, with_energy
 from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.records.doubts import doubted
@@ -22,6 +22,7 @@ from stormpetrel.records.states import DEFAULT_FAILURE_STATES, UNFINISHED, JobSt
 
 UNKNOWN: Final = "(unknown)"
 BREAKDOWNS: Final = ("user", "application", "account", "partition", "profile", "week", "outcome")
+HELD: Final = ("core_seconds", "joules", "measured_joules")
 # Joules are what nodes drew, measured or estimated; of both sums the part that was measured.
 SUMS: Final = (
     "jobs", "failed_jobs", "core_seconds", "lost_core_seconds",
@@ -137,9 +138,10 @@ def reconcile(
     states = list(failure_states)
     reasons = jobs.select(uncounted()).to_series().drop_nulls().value_counts(sort=True)
     lost = failed(states).fill_null(False)
-    held = (core_seconds(), joules(power), measured_joules(power))
+    held = (pl.col(name) for name in HELD)
     summed = (part for column in held for part in (column.sum(), column.filter(lost).sum().name.prefix("lost_")))
-    total = jobs.filter(uncounted().is_null()).select(pl.len(), failed(states).sum().alias("failed"), *summed)
+    counted = with_energy(jobs.filter(uncounted().is_null()), power)
+    total = counted.select(pl.len(), failed(states).sum().alias("failed"), *summed)
     ledgers = {name: ledger(jobs, by=[name], failure_states=states, time_zone=time_zone, power=power) for name in by}
     return Reconciliation(
         rows=jobs.height,
@@ -168,16 +170,14 @@ def check_ledger(reconciliation: Reconciliation) -> None:
 
 def _sums() -> list[pl.Expr]:
     sums = [pl.len().cast(pl.Int64).alias("jobs"), pl.col("_failed").sum().cast(pl.Int64).alias("failed_jobs")]
-    for name in ("core_seconds", "joules", "measured_joules"):
+    for name in HELD:
         sums += [pl.col(name).sum(), pl.col(name).filter("_failed").sum().alias(f"lost_{name}")]
     return sums
 
 
 def _counted(jobs: pl.DataFrame, failure_states: Iterable[str], power: PowerModel) -> pl.DataFrame:
     lost = failed(failure_states).fill_null(False)
-    return jobs.filter(uncounted().is_null()).with_columns(
-        core_seconds(), joules(power), measured_joules(power), lost.alias("_failed")
-    )
+    return with_energy(jobs.filter(uncounted().is_null()), power).with_columns(lost.alias("_failed"))
 
 
 def _shared(groups: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from stormpetrel.answers.history import day_book
-from stormpetrel.answers.history.day_book import book_of, make_book, sum_jobs
+from stormpetrel.answers.history.day_book import book_of, book_of_site, make_book, sum_jobs
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview import month
 from stormpetrel.answers.viewer import Viewer
@@ -16,9 +16,11 @@ from stormpetrel.config import Settings
 from stormpetrel.jobs.preparation import prepare
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, with_profile
 from stormpetrel.jobs.waste import SUMS, reconcile
+from stormpetrel.store.site import open_site
 from tests.answers.live_sites import put_jobs
 from tests.builders import T0, make_site
 from tests.jobs.logs import make_log, small_logs
+from tests.parts.recorded_site import names, unpack_site
 
 
 def settings_with(**sections):
@@ -130,7 +132,26 @@ def test_sums_of_a_large_month_are_kept_and_read_where_nothing_has_changed(live,
     calls.clear()
     make_book(live, "", None)
     assert len(calls) == len(first.months)
-    live.site.settings = settings_with(jobs={"failure_states": ["TIMEOUT"]})
-    calls.clear()
+    for sections in ({"jobs": {"failure_states": ["TIMEOUT"]}}, {"energy": {"watts_per_cpu": 7.0}}):
+        live.site.settings = settings_with(**sections)
+        calls.clear()
+        make_book(live, "", None)
+        assert len(calls) == len(first.months)
+
+
+def test_what_a_kwh_is_at_the_site_needs_no_new_sums(live, monkeypatch):
+    put_jobs(live.site, make_log(300, 5, days=70))
+    monkeypatch.setattr(day_book, "_WORTH_KEEPING", 1)
     make_book(live, "", None)
-    assert len(calls) == len(first.months)
+    monkeypatch.setattr(day_book, "sum_jobs", lambda *_: pytest.fail("summed anew"))
+    live.site.settings = settings_with(energy={"pue": 1.4, "grams_co2_per_kwh": 40.0})
+    assert make_book(live, "", None).totals["joules"].sum() > 0
+
+
+@pytest.mark.parametrize("name", names())
+def test_jobs_of_a_table_from_before_energy_was_read_are_estimated(name, tmp_path):
+    with open_site(unpack_site(name, tmp_path)) as site:
+        stored = [set(pl.read_parquet_schema(path)) for path in site.jobs.table.files()]
+        totals = book_of_site(site).totals
+    assert not any("energy_j" in columns for columns in stored)
+    assert totals["joules"].sum() > 0 and totals["measured_joules"].sum() == 0

@@ -27,6 +27,7 @@ from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, StormpetrelError
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.jobs.cancel_policy import cancel_curve, policy_at
+from stormpetrel.jobs.held.energy import PowerModel
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import SUMS, ledger, reconcile
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
@@ -80,6 +81,17 @@ def test_users_see_what_they_lost_themselves():
     (line,) = waste_answer(book(), ADA, asked(by="user")).groups
     expected = ledger(LOG.filter(pl.col("user") == "user2"), by=["user"]).rename({"user": "group"})
     assert line.model_dump(include={"group", *SUMS, "share"}) == expected.row(0, named=True)
+
+
+def test_energy_of_a_ledger_is_that_of_the_sites_settings():
+    settings = Settings.model_validate({"energy": {"pue": 2.0, "grams_co2_per_kwh": 500.0, "watts_per_cpu": 9.0}})
+    made = Snapshot(book_of({"": sum_jobs(LOG, settings)}, energy=settings.energy), 1, T0)
+    answer = waste_answer(made, LOCAL, asked(by="account"))
+    joules = reconcile(LOG, by=[], power=PowerModel(9.0)).total.lost_joules
+    assert answer.total.lost_kwh == pytest.approx(joules / 3.6e6 * 2)
+    assert answer.total.lost_co2_kg == pytest.approx(joules / 3.6e6)
+    assert sum(group.lost_kwh for group in answer.groups) == pytest.approx(answer.total.lost_kwh)
+    assert answer.energy.known == "partly estimated" and 0 < answer.energy.measured_share < 1
 
 
 def test_a_ledger_that_does_not_add_up_is_not_shown():

@@ -61,6 +61,7 @@ def test_the_mail_says_failures_people_alike_waste_and_what_to_change(site, inbo
     mailer(site).at(due(site))
     text = inbox.mails[0].get_content()
     assert "10 of your jobs ended, 4 of them failed (40 %)" in text and "10 % failed" in text
+    assert "kWh (estimated)" in text
     assert "core hours" in text and "#SBATCH --mem=" in text
 
 

@@ -37,6 +37,13 @@ def test_waste_and_use_add_up(live):
     assert mine.used.cpu == pytest.approx(0.5) and mine.used.time == pytest.approx(1 / 6)
 
 
+def test_energy_stands_beside_the_core_hours_and_says_how_it_is_known(live):
+    mine = personal_summary(live, Viewer("ada", is_admin=False))
+    assert mine.energy is not None and mine.energy.known == "estimated"
+    assert mine.kwh > mine.lost_kwh >= 6 * mine.lost_core_hours / 1000 and mine.lost_co2_kg is None
+    assert sum(line.lost_kwh for line in mine.applications) == pytest.approx(mine.lost_kwh)
+
+
 def test_what_to_change_comes_from_the_latest_failed_job_of_an_application(live):
     (change,) = personal_summary(live, Viewer("ada", is_admin=False)).changes
     assert change.application == "fit" and change.state == "OUT_OF_MEMORY" and "memory" in f"{change.why} {change.sentence}"

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from stormpetrel.answers.history.energy import amount_text
 from stormpetrel.answers.history.profiles import profiles
 from stormpetrel.answers.history.waste import policy_point, policy_text, waste
 from stormpetrel.answers.live_site import LiveSite
@@ -179,6 +180,9 @@ def test_the_ledgers_last_row_is_the_sum_of_the_job_table(browser, board):
     assert visit.page.inner_text("#waste-table .ag-row-pinned .ag-cell[col-id=jobs]") == f"{total.jobs:,}"
     lost = visit.page.inner_text("#waste-table .ag-row-pinned .ag-cell[col-id=lost_hours]")
     assert lost == f"{total.lost_core_seconds / 3600:,.0f}"
+    energy = visit.page.inner_text("#waste-table .ag-row-pinned .ag-cell[col-id=lost_kwh]")
+    assert float(energy.replace(",", "")) == float(amount_text(total.lost_kwh).replace(",", ""))
+    assert "of the energy was measured, by whole nodes; the rest is estimated" in visit.page.inner_text("#waste-body")
     visit.clean()
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.jobs.held.energy import PowerModel, joules, measured_joules
+from stormpetrel.jobs.held.energy import PowerModel, with_energy
 from stormpetrel.records.doubts import judge
 from stormpetrel.records.jobs import conform, job_frame
 from tests.builders import T0
@@ -24,7 +24,7 @@ POWER = PowerModel(watts_per_cpu=10.0, watts_per_gpu=300.0, watts_per_gib=0.5)
 
 def energy(power=POWER, **fields):
     """Joules of a job, and those that were measured."""
-    return job_frame([{**ENDED, "cpus": 4, **fields}]).select(joules(power), measured_joules(power)).row(0)
+    return with_energy(job_frame([{**ENDED, "cpus": 4, **fields}]), power).select("joules", "measured_joules").row(0)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_counter_that_wrapped_around_is_doubted_and_estimated():
     jobs = job_frame([{**ENDED, "cpus": 4, "energy_j": 2**44}]).with_columns(line=1)
     judged, met = judge(jobs)
     assert [rule.rule.name for rule in met] == ["impossible_energy"]
-    assert conform(judged).select(joules(PowerModel(10.0, shared_above=0.0))).item() == 4 * 10 * 3600
+    assert with_energy(conform(judged), PowerModel(10.0, shared_above=0.0))["joules"].item() == 4 * 10 * 3600
 
 
 def test_a_large_job_may_draw_a_lot():
@@ -107,6 +107,6 @@ def test_an_absurd_record_does_not_wrap_around():
 
 def test_joules_are_whole_numbers():
     frame = job_frame([{**ENDED, "cpus": 1, "elapsed_s": 1.0, "mem_bytes": GIB}])
-    found = frame.select(joules(PowerModel(1.4, 0.0, 0.0)), measured_joules(POWER))
+    found = with_energy(frame, PowerModel(1.4, 0.0, 0.0)).select("joules", "measured_joules")
     assert found.schema == {"joules": pl.Int64, "measured_joules": pl.Int64}
     assert found["joules"].item() == 1

@@ -22,12 +22,11 @@ from stormpetrel.errors import ModelError
 from stormpetrel.jobs import outcomes, waste
 from stormpetrel.jobs.held import core_seconds as held_cores
 from stormpetrel.jobs.held import energy as held_energy
-from stormpetrel.jobs.held.core_seconds import core_seconds
-from stormpetrel.jobs.held.energy import joules, measured_joules
+from stormpetrel.jobs.held.energy import with_energy
 from stormpetrel.jobs.history import keys
 from stormpetrel.jobs.history.keys import family
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.jobs.waste import OVER_BEFORE_START, SUMS, UNKNOWN, group_key, uncounted
+from stormpetrel.jobs.waste import HELD, OVER_BEFORE_START, SUMS, UNKNOWN, group_key, uncounted
 from stormpetrel.lifecycle.kept_frames import code_digest, profiles_digest, read_frames, write_frames
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.nodes import expand_nodes
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 GROUPS: Final = ("account", "partition", "application", "profile", "outcome")
-_HELD: Final = ("jobs", "core_seconds", "joules", "measured_joules")  # the sums of a line of `days`
+_AMOUNTS: Final = ("jobs", *HELD)  # the sums of a line of `days`
 _NUMBERS: Final = (*SUMS, "judged", "judged_failed", "never_started", "rows")
 _PARTS: Final = ("days", "nodes", "totals", "uncounted")
 _JOBS: Final = pl.Int32()  # of a day: ten million jobs have seven million such lines in memory. Sums of many are 64-bit.
@@ -106,19 +105,22 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
     frame = profiled(counted) if profiled else counted.with_columns(family())
     groups = [group_key(name, frame.columns, zone) for name in GROUPS if name != "application"]
     reason, bad, power = uncounted(), failed(states), power_of(settings.energy)
-    held_by_job = {"core_seconds": core_seconds(), "joules": joules(power), "measured_joules": measured_joules(power)}
-    lines = frame.select(
-        pl.col("user").cast(pl.Categorical),
-        _known("family").alias("application"),
-        *groups,
-        "node_list",
-        reason.alias("reason"),
-        day=pl.col("end_time").dt.convert_time_zone(zone).dt.replace_time_zone(None).cast(pl.Date),
-        bad=bad,
-        **{name: pl.when(reason.is_null()).then(amount) for name, amount in held_by_job.items()},
-    ).with_columns(pl.col(GROUPS).cast(pl.Categorical), lost=pl.col("reason").is_null() & pl.col("bad").fill_null(False))
+    lines = (
+        with_energy(frame, power)
+        .select(
+            pl.col("user").cast(pl.Categorical),
+            _known("family").alias("application"),
+            *groups,
+            "node_list",
+            reason.alias("reason"),
+            day=pl.col("end_time").dt.convert_time_zone(zone).dt.replace_time_zone(None).cast(pl.Date),
+            bad=bad,
+            **{name: pl.when(reason.is_null()).then(name) for name in HELD},
+        )
+        .with_columns(pl.col(GROUPS).cast(pl.Categorical), lost=pl.col("reason").is_null() & pl.col("bad").fill_null(False))
+    )
     kept = pl.col("reason").is_null()
-    amounts = [_sum(kept, "jobs"), *(pl.col(name).sum() for name in held_by_job)]
+    amounts = [_sum(kept, "jobs"), *(pl.col(name).sum() for name in HELD)]
     has_outcome = pl.col("bad").is_not_null() & pl.col("day").is_not_null()
     judged = [_sum(has_outcome, "judged"), _sum(has_outcome & pl.col("bad"), "judged_failed")]
     return _Month(
@@ -136,8 +138,8 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
 
 def held_sums() -> list[pl.Expr]:
     """`SUMS` of lines that have `lost`, or of jobs: what all of them held, and what the lost ones did."""
-    of_all = [pl.col(name).sum() for name in _HELD]
-    of_lost = [pl.col(name).filter("lost").sum() for name in _HELD]
+    of_all = [pl.col(name).sum() for name in _AMOUNTS]
+    of_lost = [pl.col(name).filter("lost").sum() for name in _AMOUNTS]
     both = (each for pair in zip(of_all, of_lost, strict=True) for each in pair)
     return [column.alias(name) for name, column in zip(SUMS, both, strict=True)]
 

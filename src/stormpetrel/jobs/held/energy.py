@@ -1,6 +1,6 @@
 """The energy that jobs took: as accounting measured it, else estimated from what they held.
 
-job frame + PowerModel -> joules, measured_joules: whole joules at the nodes, so that sums are exact.
+job frame + PowerModel -> with_energy -> the same frame with whole joules at the nodes, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -40,28 +40,33 @@ class PowerModel:
         return (*_COLUMNS, "alloc_tres") if self.gpu_types else _COLUMNS
 
 
-def joules(power: PowerModel) -> pl.Expr:
-    """The joules that a job took, measured or estimated; null where nobody knows what it held (`core_seconds`)."""
-    known = pl.coalesce(_measured(power), _estimated(power).round().cast(pl.Int64, strict=False))
-    return pl.when(core_seconds().is_not_null()).then(known).alias("joules")
+def with_energy(jobs: pl.DataFrame, power: PowerModel) -> pl.DataFrame:
+    """The jobs with `core_seconds`, `joules` and `measured_joules`, null where nobody knows what a job held.
 
-
-def measured_joules(power: PowerModel) -> pl.Expr:
-    """Those that were measured: all of a job's or, where it is estimated, 0; null where nobody knows what it held."""
-    return pl.when(core_seconds().is_not_null()).then(_measured(power).fill_null(0)).alias("measured_joules")
+    `measured_joules` are all of a job's or, where it is estimated, none. A job that ran for no time took none, whatever its nodes
+    drew.
+    """
+    # Step by step, so that nothing is worked out twice for millions of jobs.
+    held = jobs.with_columns(core_seconds())
+    estimated = held.with_columns(_estimated=_estimated(power))
+    measured = estimated.with_columns(measured_joules=_measured(power))
+    whole = pl.coalesce("measured_joules", pl.col("_estimated").round().cast(pl.Int64, strict=False))
+    known = pl.col("core_seconds").is_not_null()
+    return measured.with_columns(
+        joules=pl.when(known).then(whole), measured_joules=pl.when(known).then(pl.col("measured_joules").fill_null(0))
+    ).drop("_estimated")
 
 
 def _measured(power: PowerModel) -> pl.Expr:
-    """Null where nobody measured them or they are doubted; a job that ran for no time took none, whatever its nodes drew."""
-    energy, estimated = pl.col("energy_j"), _estimated(power)
+    energy, estimated = pl.col("energy_j"), pl.col("_estimated")
     alone = (energy <= power.shared_above * estimated) | (estimated <= 0) if power.shared_above else pl.lit(True)
-    believed = energy.is_between(1, _MOST) & ~doubted("energy_j") & alone & (core_seconds() > 0)
+    believed = energy.is_between(1, _MOST) & ~doubted("energy_j") & alone & (pl.col("core_seconds") > 0)
     return pl.when(believed).then(energy)
 
 
 def _estimated(power: PowerModel) -> pl.Expr:
     draw = _gpu_watts(power) + _gib() * power.watts_per_gib
-    return (core_seconds() * power.watts_per_cpu + elapsed_seconds().fill_null(0) * draw).clip(0.0, _MOST)
+    return (pl.col("core_seconds") * power.watts_per_cpu + elapsed_seconds().fill_null(0) * draw).clip(0.0, _MOST)
 
 
 def _gpu_watts(power: PowerModel) -> pl.Expr:

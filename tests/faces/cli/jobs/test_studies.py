@@ -168,6 +168,15 @@ def test_waste_reconciles_with_the_log(log):
     assert f"The groups reconcile exactly with the log: 600 jobs, {held:,} core-seconds held, {lost:,} lost." in text
 
 
+def test_waste_has_energy_that_reconciles_and_says_how_it_is_known(log):
+    found = as_json("waste", log, "--by", "user")
+    total = found["total"]
+    assert sum(row["joules"] for row in found["groups"]) == total["joules"] >= 6 * total["core_seconds"]
+    assert (found["energy"]["known"], total["measured_joules"], total["lost_co2_kg"]) == ("estimated", 0, None)
+    text = run("waste", log, "--by", "user")
+    assert "est.)" in text and "kWh (estimated)." in text and found["energy"]["words"] in text and "CO2" not in text
+
+
 @pytest.mark.parametrize("by", ["user", "family", "account", "partition", "profile", "week", "outcome"])
 def test_waste_is_broken_down_without_losing_a_second(log, by):
     found = as_json("waste", log, "--by", by)
