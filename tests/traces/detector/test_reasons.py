@@ -67,8 +67,9 @@ def test_a_single_thread_is_told_of_in_the_singular(mode, before, now, busy, wor
 
 def test_the_other_threads_are_counted_in_words():
     idle, works = np.tile([0.0, 0.0, 0.0, 1.0], (2, 5, 1)), np.tile([1.0, 0.0, 0.0, 0.0], (1, 5, 1))
-    assert _others_text(idle, had_job=False, one=True) == " while the node's other threads are idle"
-    assert _others_text(works, had_job=True, one=True) == " while its job's other thread works"
+    assert _others_text(idle, "the node's", "") == " while the node's other threads are idle"
+    assert _others_text(works, "its job's", "") == " while its job's other thread works"
+    assert _others_text(works, "the node's", " without a job") == " while the node's other thread without a job works"
 
 
 def test_threads_that_stopped_are_told_apart_from_those_of_their_job_that_work_on():

@@ -105,7 +105,9 @@ def _explained(
     what = _what(seen.statistics[odd], mode, before, now, busy, one=odd.size == 1)
     others = np.setdiff1d(rows[np.isin(layout.work[rows], layout.work[odd])], odd)
     had_job = bool((windows.job[odd] >= 0).any())
-    meanwhile = _others_text(windows.rates[others], had_job=had_job, one=odd.size == 1) if others.size else ""
+    whose = ("its job's" if odd.size == 1 else "their job's") if had_job else "the node's"
+    jobless = not had_job and odd.size + others.size < rows.size
+    meanwhile = _others_text(windows.rates[others], whose, " without a job" if jobless else "") if others.size else ""
     when = datetime.fromtimestamp(since_s, zone).strftime("%H:%M:%S" if windows.window_s < 60 else "%H:%M")
     every = f"all {rows.size} threads" if rows.size > 1 else "its only thread"
     who = f"{odd.size} of {rows.size} threads" if odd.size < rows.size else every
@@ -195,13 +197,12 @@ def _what(statistics: Floats, mode: int, before: float, now: float, busy: float,
     return f"{verb}{rest and ' '}{rest}{numbers}"
 
 
-def _others_text(rates: npt.NDArray[np.float32], *, had_job: bool, one: bool) -> str:
-    """What the other threads of the same job, or of the node, do meanwhile; `one`: a single thread is odd."""
+def _others_text(rates: npt.NDArray[np.float32], whose: str, which: str) -> str:
+    """What the other threads of the same job, or of the node, do meanwhile."""
     works = float(rates[:, :, :2].sum(axis=2).mean()) >= _WORKS
-    whose = ("its job's" if one else "their job's") if had_job else "the node's"
     if len(rates) == 1:
-        return f" while {whose} other thread {'works' if works else 'is idle'}"
-    return f" while {whose} other threads {'work' if works else 'are idle'}"
+        return f" while {whose} other thread{which} {'works' if works else 'is idle'}"
+    return f" while {whose} other threads{which} {'work' if works else 'are idle'}"
 
 
 def _similar(seen: Observation, surprise: Surprise, residuals: Floats, node: int) -> tuple[SimilarWindow, ...]:
