@@ -76,3 +76,13 @@ def test_what_the_detector_found_is_the_title_of_its_incident():
     assert finding.score == 4.2 and finding.threshold == pytest.approx(3.0)
     assert finding.decided_at < finding.known_at and finding.figure("flagged") == 11
     assert "n003: 11 of 32 threads stand still while others work since" in _event_phrases(finding.kind, [finding], "14:02")
+
+
+def test_nodes_of_which_something_else_is_said_each_have_their_own_words():
+    labels = {"n001": "1 of 8 threads waits", "n002": "1 of 8 threads waits", "n003": "4 of 8 threads stand still", "n004": "x"}
+    findings = [
+        odd_node(OddWindow(name, at(1), at(2), 4.2, 1, 8, what), "alpha", at(2), share=0.001, model="m/1")
+        for name, what in labels.items()
+    ]
+    words = _event_phrases(findings[0].kind, [*findings, findings[0]], "14:02")
+    assert words == "n001, n002: 1 of 8 threads waits; n003: 4 of 8 threads stand still; 1 more node unusual since 14:02"

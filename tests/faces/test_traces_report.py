@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from stormpetrel.answers.schemas.traces import FittedRegion
 from stormpetrel.answers.studies.trace_study import study_answer, study_of_site
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotEnoughJobsError, UsageError
@@ -16,7 +17,7 @@ from stormpetrel.faces.cli.options import Context
 from stormpetrel.faces.cli.report import report
 from stormpetrel.faces.report.blocks import Drawing, Table
 from stormpetrel.faces.report.page import render
-from stormpetrel.faces.report.trace_tables import table_two
+from stormpetrel.faces.report.trace_tables import regions_table, table_two
 from stormpetrel.faces.report.traces_section import site_trace_sections, study_sections
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
 from stormpetrel.records.traces import Split
@@ -157,3 +158,10 @@ def test_campaigns_and_their_models_go_together(tmp_path):
     write_trace(replace(small_trace(1, steps=400, name="b"), split=Split.TEST), tmp_path / "b.npz")
     with pytest.raises(UsageError, match="There is no trace model"):
         ran("--campaigns", tmp_path, "--trace-models", tmp_path)
+
+
+def test_a_region_that_is_hardly_told_from_calm_windows_is_named_with_what_to_do():
+    region = FittedRegion(name="stall", examples=8, radius=0.0, coverage=0.0, calm_inside=0.0, x=None, y=None)
+    clear = region.model_copy(update={"name": "hang", "radius": 0.3, "coverage": 0.9})
+    assert "reported: stall. Name only the threads" in regions_table([region, clear]).note
+    assert "Hardly told" not in regions_table([clear]).note

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd") / "site"
     whole = small_windows(0, steps=114 * STEPS, name="live")
     moments = np.unique(whole.start_s)
-    with make_site(folder, traces={"window_s": float(STEPS), "alarm_share": 0.01}) as site:
+    with make_site(folder, site={"time_zone": "Asia/Kolkata"}, traces={"window_s": float(STEPS), "alarm_share": 0.01}) as site:
         put_windows(site, whole.take(whole.start_s < moments[110]))
         train(site)
         late = whole.take(whole.start_s >= moments[110])
@@ -46,6 +47,10 @@ def test_a_trained_model_has_a_detector_that_names_the_node_in_a_sentence(folder
     assert first.node == "n0" and first.mode == "iowait" and set(first.threads) >= {0, 1, 2, 3}
     assert "threads wait for files (iowait" in first.sentence
     assert answer and answer[0].sentence == first.sentence and answer[0].since >= answer[0].window_start
+    assert len({finding.node for finding in answer}) == len(answer)
+
+    local = answer[0].since.astimezone(ZoneInfo("Asia/Kolkata"))
+    assert f" since {local:%H:%M:%S}" in first.sentence  # the site's time, as beside it on the page
 
 
 def test_a_site_with_the_shipped_encoder_has_no_findings(tmp_path):

@@ -133,7 +133,7 @@ def _event_phrases(kind: FindingKind, findings: Sequence[Finding], since: str) -
         regions = _list(list(dict.fromkeys(finding.label for finding in findings)))
         return f"CPU traces of {names} look like {regions} since {since}: {inside:,} of {windows:,} windows"
     if kind == FindingKind.WINDOWS_ODD and first.label:
-        return f"{names}: {first.label} since {since}"
+        return f"{_nodes_by_label(findings)} since {since}"
     if kind == FindingKind.WINDOWS_ODD:
         flagged, windows = (int(sum(finding.figure(name) for finding in findings)) for name in ("flagged", "windows"))
         usual = _percent(first.figure("usual"))
@@ -141,6 +141,21 @@ def _event_phrases(kind: FindingKind, findings: Sequence[Finding], since: str) -
     places = list(dict.fromkeys(_place(subject) for finding in findings for subject in finding.subjects[1:]))
     where = f", mostly {_list(places)}" if places else ""
     return f"events of jobs are unusual since {since}: {count:,} {first.label}, expected {expected:,.0f}{where}"
+
+
+def _nodes_by_label(findings: Sequence[Finding]) -> str:
+    """What the threads of nodes do: nodes of which the same is said together, and of more than two sentences the first two."""
+    of_node: dict[str, Finding] = {}
+    by_label: dict[str, list[Finding]] = {}
+    for finding in findings:
+        of_node.setdefault(finding.subject.name, finding)
+    for finding in of_node.values():
+        by_label.setdefault(finding.label, []).append(finding)
+    groups = list(by_label.values())
+    parts = [f"{_names(group)}: {group[0].label}" for group in groups[:2]]
+    if more := sum(len(group) for group in groups[2:]):
+        parts.append(f"{more:,} more {'node' if more == 1 else 'nodes'} unusual")
+    return "; ".join(parts)
 
 
 def _place(subject: Subject) -> str:

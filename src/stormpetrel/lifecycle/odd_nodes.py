@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
@@ -29,7 +30,10 @@ _MOMENTS: Final = 2 * LOOK_BACK  # of the newest windows; the first half is the 
 
 
 def newest_findings(site: Site, model: TraceModel) -> list[NodeFinding] | None:
-    """The odd nodes of the newest windows that a site keeps, oddest first; None where there is no detector or no window."""
+    """The odd nodes of the newest windows that a site keeps, each once and the oddest first, in the site's time.
+
+    None where there is no detector or no window.
+    """
     newest = site.cpu_windows.read().select(pl.col("window_start").max()).collect().item()
     if model.detector is None or not isinstance(newest, datetime):
         return None
@@ -41,7 +45,12 @@ def newest_findings(site: Site, model: TraceModel) -> list[NodeFinding] | None:
         return None
     kept = rows.filter(pl.col("window_start").is_in(within["window_start"].implode()))
     seen = model.detector.observe(frame_windows(kept, int(model.detector.data_["steps"])))
-    return odd_nodes(model.detector, seen, share=site.settings.traces.alarm_share)
+    zone = ZoneInfo(site.settings.site.time_zone)
+    findings = odd_nodes(model.detector, seen, share=site.settings.traces.alarm_share, zone=zone)
+    of_node: dict[str, NodeFinding] = {}
+    for finding in findings:  # oddest first
+        of_node.setdefault(finding.node, finding)
+    return list(of_node.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,7 @@ from stormpetrel.answers.nodes.traces import (
 )
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.errors import AccessError, ModelError
+from stormpetrel.records.traces import MIXED
 from stormpetrel.traces.diagnosis import Trouble
 from stormpetrel.traces.promise import Calm, Promise
 from stormpetrel.traces.regions import Regions
@@ -47,6 +48,12 @@ def test_the_most_abnormal_have_the_largest_share_of_flagged_windows():
     own = SCORES.filter(node=worst.node, cpu=worst.cpu)
     assert (worst.windows, worst.highest_score, worst.max_iowait) == (own.height, own["score"].max(), own["max_iowait"].max())
     assert (answer.model, answer.version, answer.shipped) == (made.MODEL, 3, False)
+
+
+def test_the_highest_score_is_not_that_of_a_window_in_which_a_thread_changed_hands():
+    mixed = SCORES.filter(node=SCORES["node"][0]).head(1).with_columns(job_type=pl.lit(MIXED), score=pl.lit(99.0, pl.Float32))
+    answer = most_abnormal(windows_of(pl.concat([SCORES, mixed.select(SCORES.columns).cast(SCORES.schema)])), top=5)
+    assert max(row.highest_score for row in answer.nodes) < 99.0
 
 
 def test_the_map_counts_every_window_under_its_type_and_lists_them_only_where_asked():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stormpetrel.traces.detector.reasons import odd_nodes
+from stormpetrel.records.traces import MODES
+from stormpetrel.traces.detector.reasons import _others_text, _what, odd_nodes
 from tests.traces.detector.test_detector import campaigns, detector
 
 
@@ -47,7 +48,28 @@ def test_who_waits_for_files_and_since_when_is_told():
 
 def test_threads_that_stand_still_are_told():
     seen, _, node = with_change(repeat_from_step_20)
-    assert "show the same second again and again since" in found_in(seen, node).sentence
+    assert "show the same second again and again (user " in found_in(seen, node).sentence
+
+
+@pytest.mark.parametrize(
+    ("mode", "before", "now", "busy", "words"),
+    [
+        ("iowait", 0.01, 0.8, 0.9, "waits for files (iowait 1% before, 80% now)"),
+        ("user", 0.9, 0.0, 0.0, "stands still (user 90% before, 0% now)"),
+        ("system", 0.1, 0.5, 0.9, "is kept busy by the kernel (system 10% before, 50% now)"),
+        ("other", 0.1, 0.5, 0.5, "idles (other 10% before, 50% now)"),
+        ("user", 0.5, 0.5, 0.5, "does not behave as it did"),
+    ],
+)
+def test_a_single_thread_is_told_of_in_the_singular(mode, before, now, busy, words):
+    assert _what(np.zeros((1, 60)), MODES.index(mode), before, now, busy, one=True) == words
+
+
+def test_the_other_threads_are_counted_in_words():
+    idle, works = np.tile([0.0, 0.0, 0.0, 1.0], (2, 5, 1)), np.tile([1.0, 0.0, 0.0, 0.0], (1, 5, 1))
+    assert _others_text(idle, "the node's", "") == " while the node's other threads are idle"
+    assert _others_text(works, "its job's", "") == " while its job's other thread works"
+    assert _others_text(works, "the node's", " without a job") == " while the node's other thread without a job works"
 
 
 def test_threads_that_stopped_are_told_apart_from_those_of_their_job_that_work_on():

@@ -186,7 +186,7 @@ def _chosen(question: NodesQuestion) -> list[pl.Expr]:
 
 
 # A window in which the thread changed hands counts for a node only where it has no other.
-_WORST: Final = pl.coalesce(pl.col("score").filter(pl.col("job_type") != MIXED).max(), pl.col("score").max())
+WORST_SCORE: Final = pl.coalesce(pl.col("score").filter(pl.col("job_type") != MIXED).max(), pl.col("score").max())
 
 
 def _nodes(windows: pl.DataFrame) -> list[NodeRow]:
@@ -200,7 +200,7 @@ def _nodes(windows: pl.DataFrame) -> list[NodeRow]:
         pl.col("cpu").n_unique().alias("threads"),
         COUNTED.sum().alias("windows"),
         FLAGGED.alias("flagged"),
-        _WORST.alias("worst"),
+        WORST_SCORE.alias("worst"),
         *(pl.col(name).get(worst) for name in ("kind", "job_id", "ref")),
     )
     threads = pl.max_horizontal(pl.col("threads").cast(pl.Int64), "at_once").alias("threads")
@@ -215,7 +215,7 @@ def _heat(windows: pl.DataFrame) -> Heat:
         return Heat((), (), 0, False, np.zeros((0, 0)), 0)
     bin_s, skips = _columns(windows)
     number = (pl.col("window_start").dt.epoch("us") // (bin_s * 1_000_000)).alias("number")
-    cells = windows.group_by("node", number).agg(_WORST.alias("score"), FLAGGED.alias("flagged"))
+    cells = windows.group_by("node", number).agg(WORST_SCORE.alias("score"), FLAGGED.alias("flagged"))
     sums = cells.group_by("node").agg(pl.col("flagged").sum(), pl.col("score").max())
     names = sums.sort("flagged", "score", "node", descending=[True, True, False])["node"].head(MOST_NODES).sort()
     numbers = cells["number"].unique().sort()

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.answers.nodes.board import NodeBoard
-from stormpetrel.answers.nodes.nodes import find_window, window_key, windows_seen
+from stormpetrel.answers.nodes.nodes import WORST_SCORE, find_window, window_key, windows_seen
 from stormpetrel.answers.nodes.regions import fitted_regions, like_before, region_suspects, with_region
 from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.schemas.base import Problem
@@ -269,7 +269,7 @@ def _ranking(points: pl.DataFrame, keys: Sequence[str], top: int) -> list[dict[s
         COUNTED.sum().alias("windows"),
         FLAGGED.alias("flagged"),
         _mean("score").alias("mean_score"),
-        pl.col("score").max().alias("highest_score"),
+        WORST_SCORE.alias("highest_score"),
         pl.col("max_iowait").max().alias("max_iowait"),
     )
     share = pl.col("flagged") / pl.col("windows")

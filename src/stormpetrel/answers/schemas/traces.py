@@ -28,7 +28,7 @@ class Abnormal(Answer):
     windows: int
     flagged: int = Field(description="windows that scored above the threshold")
     mean_score: float
-    highest_score: float
+    highest_score: float = Field(description="of the windows in which no thread changed hands, where there are any")
     max_iowait: float | None = Field(description="largest share of iowait in any of its windows, 0 to 1")
 
 

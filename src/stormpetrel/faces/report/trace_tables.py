@@ -45,6 +45,7 @@ _PUBLISHED_TYPES: Final = {
     IDLE: "any thread that runs no job",
 }
 STUDY: Final = "EPJ Web of Conferences 337, 01120 (2025)"
+_MOSTLY_INSIDE: Final = 0.5  # of its own windows, below which a region is called hardly told from calm ones
 _DETECTOR, _CEILING = "detector", "ceiling"
 _FIGURE_COLUMNS: Final = tuple(Column(words, "") for words in ("RE normal", "RE anomalous", "silhouette", "ROC area"))
 
@@ -260,6 +261,11 @@ def regions_table(regions: Sequence[FittedRegion]) -> Table:
     )  # fmt: skip
     rows = tuple((row.name, row.examples, row.x, row.y, row.radius, row.coverage, row.calm_inside) for row in regions)
     note = "A window within the radius of an example is reported by the name. The last two columns: the share of windows inside."
+    if unlike := [row.name for row in regions if not row.radius or (row.coverage is not None and row.coverage < _MOSTLY_INSIDE)]:
+        note += (
+            f" Hardly told from calm windows by this model, and seldom or never reported: {', '.join(unlike)}. Name only the threads"
+            " and the time that were in trouble (--job, a shorter --since and --until)."
+        )
     return Table("Known regions", columns, rows, note)
 
 

@@ -102,11 +102,15 @@ def _explained(
     since_s = start_s + step * windows.step_s
     name = windows.nodes[layout.node_of[node]]
     busy = float(mean[step:, :OTHER].sum(axis=1).mean())
-    what = _what(seen.statistics[odd], mode, before, now, busy)
+    what = _what(seen.statistics[odd], mode, before, now, busy, one=odd.size == 1)
     others = np.setdiff1d(rows[np.isin(layout.work[rows], layout.work[odd])], odd)
-    meanwhile = _others_text(windows.rates[others], had_job=bool((windows.job[odd] >= 0).any())) if others.size else ""
+    had_job = bool((windows.job[odd] >= 0).any())
+    whose = ("its job's" if odd.size == 1 else "their job's") if had_job else "the node's"
+    jobless = not had_job and odd.size + others.size < rows.size
+    meanwhile = _others_text(windows.rates[others], whose, " without a job" if jobless else "") if others.size else ""
     when = datetime.fromtimestamp(since_s, zone).strftime("%H:%M:%S" if windows.window_s < 60 else "%H:%M")
-    who = f"{odd.size} of {rows.size} threads" if odd.size < rows.size else f"all {rows.size} threads"
+    every = f"all {rows.size} threads" if rows.size > 1 else "its only thread"
+    who = f"{odd.size} of {rows.size} threads" if odd.size < rows.size else every
     return NodeFinding(
         node=name,
         start_s=start_s,
@@ -171,29 +175,34 @@ def _levels(mean: Floats, had: Floats | None, step: int, mode: int) -> tuple[flo
     return float(before), float(mean[step:, mode].mean())
 
 
-def _what(statistics: Floats, mode: int, before: float, now: float, busy: float) -> str:
-    """What some threads do, in words; no number where it hardly changed."""
+def _what(statistics: Floats, mode: int, before: float, now: float, busy: float, *, one: bool) -> str:
+    """What some threads do, in words, in the singular for `one`; no number where it hardly changed."""
+    numbers = f" ({MODES[mode]} {before:.0%} before, {now:.0%} now)" if abs(now - before) >= _SMALL else ""
+    stand = "stands still" if one else "stand still"
     if (statistics[:, _STILL_BUSY] >= _STANDS).mean() > 0.5:
-        return "show the same second again and again"
-    if abs(now - before) < _SMALL:
-        return "stand still" if (statistics[:, _STILL] >= _STANDS).mean() > 0.5 else "do not behave as they did"
-    numbers = f"({MODES[mode]} {before:.0%} before, {now:.0%} now)"
+        return f"{'shows' if one else 'show'} the same second again and again{numbers}"
+    if not numbers:
+        differ = "does not behave as it did" if one else "do not behave as they did"
+        return stand if (statistics[:, _STILL] >= _STANDS).mean() > 0.5 else differ
     if busy < _NOTHING and now < before:
-        return f"stand still {numbers}"
-    words = {
+        return f"{stand}{numbers}"
+    more, less = {
         USER: ("work more than before", "work less than before"),
         SYSTEM: ("are kept busy by the kernel", "ask less of the kernel than before"),
         IOWAIT: ("wait for files", "wait less for files than before"),
         OTHER: ("idle", "are busier than before"),
     }[mode]
-    return f"{words[0] if now > before else words[1]} {numbers}"
+    verb, _, rest = (more if now > before else less).partition(" ")
+    verb = ("is" if verb == "are" else f"{verb}s") if one else verb
+    return f"{verb}{rest and ' '}{rest}{numbers}"
 
 
-def _others_text(rates: npt.NDArray[np.float32], *, had_job: bool) -> str:
+def _others_text(rates: npt.NDArray[np.float32], whose: str, which: str) -> str:
     """What the other threads of the same job, or of the node, do meanwhile."""
     works = float(rates[:, :, :2].sum(axis=2).mean()) >= _WORKS
-    whose = "their job's other threads" if had_job else "the node's other threads"
-    return f" while {whose} {'work' if works else 'are idle'}"
+    if len(rates) == 1:
+        return f" while {whose} other thread{which} {'works' if works else 'is idle'}"
+    return f" while {whose} other threads{which} {'work' if works else 'are idle'}"
 
 
 def _similar(seen: Observation, surprise: Surprise, residuals: Floats, node: int) -> tuple[SimilarWindow, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final
+from zoneinfo import ZoneInfo
 
 import typer
 from rich.console import Console
@@ -135,6 +136,7 @@ def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -
 def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_json: Json = False) -> None:
     """Explain unusual nodes, list jobs near Bad IO or in a named region, and show similar past windows."""
     with open_site(context) as site:
+        zone = ZoneInfo(site.settings.site.time_zone)
         windows = scored_windows(site, LOCAL)
         model = windows.model
         odd, whole, now = odd_nodes(site, LOCAL, model), whole_nodes(site, LOCAL, model), sliding_now(site, LOCAL, model)
@@ -153,7 +155,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
 
     def show(out: Console) -> None:
         for finding in (answer.findings or [])[:top]:
-            out.print(plain(f"{finding.sentence} (UTC; {rarity(finding.score)} calm windows)"))
+            out.print(plain(f"{finding.sentence} ({finding.since.astimezone(zone):%Z}; {rarity(finding.score)} calm windows)"))
         if answer.findings == []:
             out.print(NOTHING_UNUSUAL)
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
