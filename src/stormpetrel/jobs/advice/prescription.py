@@ -69,7 +69,8 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
         if piece is not None:
             changes.append(piece)
         elif column not in covered and _is_tight(need):
-            notes.append(f"The {NEEDED[resource].what} asked for is tight already: nothing to save there.")
+            amount = f"{NEEDED[resource].words(need.p90)} of {NEEDED[resource].what}"
+            notes.append(f"One in ten such jobs need {amount} or more: there is little to save.")
     unknown = [NEEDED[resource].what for resource, need in needs.items() if not need.is_known]
     if unknown:
         notes.append(f"Nothing like this job has run here yet: its need of {' and '.join(unknown)} is not known.")
@@ -266,7 +267,7 @@ def _with_effects(
     if piece.column is None or piece.proposed is None or piece.column not in job.columns:
         return piece
     changed = job.with_columns(pl.lit(piece.proposed).cast(job.schema[piece.column]).alias(piece.column))
-    if risk_of is not None and piece.risk_before is None:
+    if risk_of is not None and piece.risk_before is None and not _is_short_test(piece, job):
         before, after = (float(risk) for risk in risk_of(pl.concat([job, changed])))
         piece = replace(piece, risk_before=before, risk_after=after)
     if outlook is None:
@@ -276,6 +277,12 @@ def _with_effects(
         first, second = (wait.p50_s for wait in waits if wait is not None)
         piece = replace(piece, wait_before_s=first, wait_after_s=second)
     return piece if piece.experiment else replace(piece, core_hours_saved=_core_hours(piece, job, needs))
+
+
+def _is_short_test(piece: Advice, job: pl.DataFrame) -> bool:
+    """Whether a piece is one run with less: it shows something, and is not meant to end well itself."""
+    now = job[piece.column].item() if piece.column in job.columns else None
+    return piece.experiment and isinstance(piece.proposed, int | float) and now is not None and piece.proposed < now
 
 
 def _core_hours(piece: Advice, job: pl.DataFrame, needs: Mapping[str, NeedEstimate]) -> float | None:
