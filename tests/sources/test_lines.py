@@ -2,6 +2,7 @@ import gzip
 
 import pytest
 
+from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.lines import MAX_LINE_BYTES, LineFile, is_sound, shown, sound_lines
 
 
@@ -42,6 +43,15 @@ def test_a_line_too_long_at_the_end_of_the_file_is_refused(tmp_path):
 def test_members_of_a_gzip_follow_each_other(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n") + b"\0" * 512)
     assert read(tmp_path / "a.gz") == ([(1, b"one"), (2, b"two")], [])
+
+
+@pytest.mark.parametrize(
+    ("magic", "name"), [(b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\x00", "xz"), (b"BZh9", "bzip2"), (b"PK\x03\x04", "zip")]
+)
+def test_a_file_packed_otherwise_is_refused_by_name(tmp_path, magic, name):
+    (tmp_path / "a").write_bytes(magic + b"\x00" * 100)
+    with pytest.raises(SourceFormatError, match=f"is packed with {name}"):
+        read(tmp_path / "a")
 
 
 def test_garbage_after_a_gzip_is_ignored_as_gzip_does(tmp_path):

@@ -24,6 +24,14 @@ from stormpetrel.errors import SourceError, SourceFormatError
 BLOCK_BYTES: Final = 16 * 1024 * 1024  # small enough that the allocator reuses its memory: a third off reading
 MAX_LINE_BYTES: Final = 1024 * 1024  # a job record is a few hundred bytes; what is longer is damage or an attack
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+# How other compressed files begin, and what unpacks them: none of it is read here.
+_OTHER_MAGIC: Final = {
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstd -dc"),
+    b"\xfd7zXZ\x00": ("xz", "xz -dc"),
+    b"BZh": ("bzip2", "bzip2 -dc"),
+    b"PK\x03\x04": ("zip", "unzip -p"),
+}
+_LONGEST_MAGIC: Final = 6
 _COMPRESSED_BYTES: Final = 1024 * 1024
 _SHOWN_BYTES: Final = 1024  # of a refused line, this much is kept in quarantine
 # What a small file may unpack to. Job logs shrink to a fifth or a twentieth; what shrinks to a hundredth is no log.
@@ -110,8 +118,13 @@ class LineFile:
             raise cannot_read(self.path, error) from error
         with nullcontext() if self.is_stdin else raw:
             position = (lambda: 0) if self.is_stream else raw.tell
-            first = raw.read(len(_GZIP_MAGIC))
-            if first == _GZIP_MAGIC:
+            first = raw.read(_LONGEST_MAGIC)
+            if packed := next((how for magic, how in _OTHER_MAGIC.items() if first.startswith(magic)), None):
+                raise SourceFormatError(
+                    f"{self.name} is packed with {packed[0]}; only gzip is unpacked here.",
+                    hint=f"Unpack it first: {packed[1]} {self.name} > FILE, and read that file.",
+                )
+            if first.startswith(_GZIP_MAGIC):
                 for piece in self._not_too_tight(_gunzip(raw, first, size)):
                     yield piece, position()
                 return

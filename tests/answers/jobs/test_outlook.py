@@ -9,10 +9,13 @@ import polars as pl
 import pytest
 
 from stormpetrel.answers.jobs.check import check_request, check_script
+from stormpetrel.answers.jobs.outlook import contradicts_advice
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.predictions import ScriptRequest
 from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.jobs.advice.advice import Advice
+from stormpetrel.jobs.advice.outlook import NeedEstimate
 from stormpetrel.records.cluster import Cluster, Partition
 from stormpetrel.records.jobs import job_frame
 from stormpetrel.sources.scripts.job_script import parse_job_script
@@ -127,3 +130,10 @@ def test_a_held_job_gets_a_reason_and_one_that_waits_gets_what_is_left(site):
     assert held.wait.p50_s is None and held.wait.reason == "No estimate of the start: it is held."
     assert waits.wait.reason is None and waits.wait.waited_s == 3600.0 and waits.wait.p50_s >= 3600.0
     assert any(piece.column == "req_mem_bytes" and piece.risk_after is not None for piece in waits.advice)
+
+
+@pytest.mark.parametrize(("asked_gib", "contradicts"), [(48, True), (32, False)])
+def test_a_forecast_far_below_what_past_jobs_speak_for_contradicts_them(asked_gib: int, contradicts: bool) -> None:
+    need = NeedEstimate("memory", 24.0 * GIB, 19.0 * GIB, 25.0 * GIB, 30.0 * GIB, 0.12, 32.0 * GIB, 50, "this user's jobs")
+    piece = Advice("req_mem_bytes", 24 * GIB, asked_gib * GIB, "Ask for more.", (), 50, "user")
+    assert contradicts_advice(need, [piece]) is contradicts

@@ -82,6 +82,12 @@ def test_errors_that_come_early_are_met_by_a_short_test():
     assert not any(piece.experiment for piece in prescribed(failures, flagged=False)[0])
 
 
+def test_a_short_test_is_not_judged_by_the_risk_of_ending_within_it():
+    failures = [run(k, "FAILED" if k % 2 else "COMPLETED", elapsed_s=100.0 if k % 2 else 3000.0) for k in range(12)]
+    pieces = with_effects(prescribed(failures)[0][:1], request(), None, lambda jobs: np.full(jobs.height, 0.5))
+    assert [piece.risk_before for piece in pieces] == [None]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
@@ -130,7 +136,7 @@ def test_a_shorter_limit_is_not_offered_where_the_forecast_needs_more(p90_s, is_
 
 def test_a_request_that_is_tight_gets_a_note_and_no_advice():
     pieces, notes = prescribed([run(k) for k in range(6)], flagged=False, outlook=Outlook(memory=memory(6.0)))
-    assert pieces == [] and "memory asked for is tight already" in notes[0]
+    assert pieces == [] and notes == ["One in ten such jobs need 6 GB of memory or more: there is little to save."]
 
 
 def test_unknown_work_gets_the_smallest_experiment():
@@ -197,7 +203,7 @@ def test_cpus_that_idle_are_saved_with_evidence():
     [piece] = with_effects(pieces, job, outlook, None)
     assert piece.saves and piece.proposed == 4 and piece.core_hours_saved == pytest.approx(12.0)
     assert piece.sentence == "4 CPUs would do instead of 16 CPUs." and "nine in ten kept up to 3.4 CPUs busy" in piece.evidence[0]
-    assert notes == ["The run time asked for is tight already: nothing to save there."]
+    assert notes == ["One in ten such jobs need 1 h 30 min of run time or more: there is little to save."]
 
 
 def test_needs_and_start_are_told_in_a_line_each():

@@ -56,7 +56,7 @@ def test_large_and_small_jobs_are_told_apart():
 
 
 def test_a_log_without_waits_is_refused_in_a_sentence():
-    with pytest.raises(NotEnoughJobsError, match="how long they waited"):
+    with pytest.raises(NotEnoughJobsError, match="No job of this log waited"):
         evaluate_waits(queue(200, wait_s=0.0))
 
 

@@ -53,7 +53,7 @@ from tests.sources.scripts.test_job_script import GIB, HOUR, asked, pbs, slurm
         (['--job-name="a # b" # why'], {"job_name": "a # b"}),
         (["--exclusive=user"], {}),
         (["-J fit#2 -t 10"], {"job_name": "fit"}),  # sbatch ends the line at any bare #
-        (["-HQt 10"], {"time_limit_s": 600.0}),
+        (["-HQt 10"], {"time_limit_s": 600.0, "reason": "JobHeldUser"}),
         (["--export ALL -t 10"], {"time_limit_s": 600.0}),
         (["--nice --requeue -t 10"], {"time_limit_s": 600.0}),
         (["--output=%x.%j --mail-type=END"], {}),
@@ -189,6 +189,21 @@ def test_options_before_the_script_win_as_for_sbatch() -> None:
     request = with_arguments("-t", "5", "-c8")
     assert (request.columns["time_limit_s"], request.columns["req_cpus"]) == (300.0, 8)
     assert request.columns["req_mem_bytes"] == 8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--hold"], "JobHeldUser"),
+        (["-d", "afterok:5"], "Dependency"),
+        (["--begin=now+1hour"], "BeginTime"),
+        (["--begin=now"], None),
+        (["--reservation=maint"], "Reservation"),
+        ([], None),
+    ],
+)
+def test_what_a_job_will_wait_for_besides_its_turn_is_known(words: list[str], reason: str | None) -> None:
+    assert with_arguments(*words).columns.get("reason") == reason
 
 
 def test_a_change_of_an_option_of_the_command_line_is_a_word_for_it() -> None:

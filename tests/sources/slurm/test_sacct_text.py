@@ -161,6 +161,21 @@ def test_the_start_of_a_cancelled_job_that_had_no_node_is_none(tmp_path):
     assert jobs["cpus"].to_list() == [None, 2, 2]
 
 
+def test_a_run_time_that_no_field_tells_is_from_start_to_end(tmp_path):
+    text = "JobID|User|Submit|Start|End|State\n"
+    text += "1|ada|2024-03-04T08:00:00|2024-03-04T08:01:00|2024-03-04T08:11:00|COMPLETED\n"
+    text += "2|ada|2024-03-04T08:00:00|2024-03-04T08:01:00|Unknown|RUNNING\n"
+    source = SacctText(write(tmp_path / "a", text))
+    jobs, *_ = read_all(source)
+    assert jobs["elapsed_s"].to_list() == [600.0, None]
+
+
+def test_a_run_time_is_not_made_up_where_jobs_may_have_been_suspended(tmp_path):
+    text = "JobID|Submit|Start|End|State|Suspended\n"
+    text += "1|2024-03-04T08:00:00|2024-03-04T08:01:00|2024-03-04T08:11:00|COMPLETED|00:05:00\n"
+    assert read(write(tmp_path / "a", text))[0]["elapsed_s"].to_list() == [None]
+
+
 def test_requested_memory_counts_nodes_and_cpus(tmp_path):
     header = "JobID|State|Submit|ReqMem|NNodes|AllocCPUS"
     rows = ["1|COMPLETED|2024-03-04T08:00:00|4000Mn|2|8", "2|COMPLETED|2024-03-04T08:00:00|2Gc|2|8"]

@@ -5,7 +5,7 @@ Site -> site_outlook -> JobOutlook; JobOutlook + job + advice -> with_outlook ->
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,8 +15,9 @@ import polars as pl
 
 from stormpetrel.answers.schemas.predictions import NeedOutlook, WaitOutlook
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs.advice.outlook import JobOutlook, OneOutlook, follow_from
+from stormpetrel.jobs.advice.outlook import JobOutlook, NeedEstimate, OneOutlook, follow_from
 from stormpetrel.jobs.advice.prescription import Prescribed, prescribe, with_effects
+from stormpetrel.jobs.advice.text import NEEDED
 from stormpetrel.jobs.moments import Moment
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MEMORY_MARGIN: Final = 50  # per cent above what it uses: the limit is moved once, and memory may still grow
 _SHORTEST_DELAY_MIN: Final = 10
+_FAR_BELOW: Final = 1.5  # times the p90 of a forecast: past jobs that speak for more than that contradict it
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,23 @@ def with_outlook(
             group=need.group,
         )
         for name, need in outlook.needs(job).items()
-        if need.is_known
+        if need.is_known and not contradicts_advice(need, pieces)
     }
+    notes += [
+        f"No forecast of its {NEEDED[name].what}: it stays far below what the past jobs of the advice needed."
+        for name, need in outlook.needs(job).items()
+        if need.is_known and name not in needs
+    ]
     wait = outlook.wait(job)
     start = None if wait is None else WaitOutlook(p50_s=wait.p50_s, p90_s=wait.p90_s, waited_s=wait.waited_s, reason=wait.reason)
     return OutlookAnswer(needs, start, tuple(pieces), notes, memory_update(site, needs))
+
+
+def contradicts_advice(need: NeedEstimate, pieces: Sequence[Advice]) -> bool:
+    """Return whether a forecast is far below what past jobs show: they speak for far more than it says nine in ten need."""
+    column = NEEDED[need.resource].column
+    more = [piece for piece in pieces if piece.column == column and not piece.saves and not piece.experiment]
+    return any(isinstance(piece.proposed, int | float) and piece.proposed > _FAR_BELOW * need.p90 for piece in more)
 
 
 def memory_update(site: Site, needs: Mapping[str, NeedOutlook]) -> str | None:

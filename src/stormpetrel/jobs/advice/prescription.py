@@ -70,7 +70,8 @@ def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -
         if piece is not None:
             changes.append(piece)
         elif column not in covered and _is_tight(need):
-            notes.append(f"The {NEEDED[resource].what} asked for is tight already: nothing to save there.")
+            amount = f"{NEEDED[resource].words(need.p90)} of {NEEDED[resource].what}"
+            notes.append(f"One in ten such jobs need {amount} or more: there is little to save.")
     unknown = [NEEDED[resource].what for resource, need in needs.items() if not need.is_known]
     if unknown:
         notes.append(f"Nothing like this job has run here yet: its need of {' and '.join(unknown)} is not known.")
@@ -271,7 +272,7 @@ def with_effects(pieces: Sequence[Advice], job: pl.DataFrame, outlook: JobOutloo
         at: _changed(job, piece) for at, piece in enumerate(pieces) if piece.proposed is not None and piece.column in job.columns
     }
     results = list(pieces)
-    unjudged = [at for at in changed if results[at].risk_before is None]
+    unjudged = [at for at in changed if results[at].risk_before is None and not _is_short_test(results[at], job)]
     if risk_of is not None and unjudged:  # of all at once: a forecast of three jobs costs what one of one does
         before, *after = risk_of(pl.concat([job, *(changed[at] for at in unjudged)])).tolist()
         for at, risk in zip(unjudged, after, strict=True):
@@ -293,6 +294,12 @@ def _changed(job: pl.DataFrame, piece: Advice) -> pl.DataFrame:
     assert piece.column is not None
     value = pl.Series(piece.column, [piece.proposed]).cast(job.schema[piece.column])
     return job.clone().replace_column(job.get_column_index(piece.column), value)
+
+
+def _is_short_test(piece: Advice, job: pl.DataFrame) -> bool:
+    """Whether a piece is one run with less: it shows something, and is not meant to end well itself."""
+    now = job[piece.column].item() if piece.column in job.columns else None
+    return piece.experiment and isinstance(piece.proposed, int | float) and now is not None and piece.proposed < now
 
 
 def _core_hours(piece: Advice, job: pl.DataFrame, needs: Mapping[str, NeedEstimate]) -> float | None:

@@ -22,7 +22,7 @@ from stormpetrel.jobs.needs.allocation import Frontier, judge
 from stormpetrel.jobs.needs.features import narrowest
 from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import FEWEST_JOBS
-from stormpetrel.jobs.needs.past_use import GPUS
+from stormpetrel.jobs.needs.past_use import GPUS, MEMORY, TIME
 from stormpetrel.jobs.needs.training import TUNED_ON, NeedsTraining, UseLog, use_log
 from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT
 from stormpetrel.records.arrays import Floats, Matrix
@@ -74,9 +74,11 @@ def evaluate_needs(
     granted, quantiles = _walk(training, JUDGED_FROM[protocol], progress)
     judged = ~np.isnan(granted)
     if not judged.any():
+        wanted = "run times" if resource == TIME else f"the {resource.replace('_', ' ')} that jobs used"
+        source = " (sacct's MaxRSS, Nextflow's peak_rss)" if resource == MEMORY else ""
         raise NotEnoughJobsError(
             f"{int(table.judged.sum())} ended jobs tell how much {resource} they used: too few to judge anything.",
-            hint="Use a longer log, or one with the memory that jobs used (sacct's MaxRSS, Nextflow's peak_rss).",
+            hint=f"Use a longer log, or one with {wanted}{source}.",
         )
     used, weight = table.used[judged], table.weight(resource)[judged]
     amounts = baseline_amounts(training.log.readings[judged], table.request[judged])

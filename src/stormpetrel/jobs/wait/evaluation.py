@@ -68,7 +68,13 @@ def evaluate_waits(
     progress("the queue")
     log = queue_log(jobs)
     wait_s = log.table.wait_s
-    if (~np.isnan(wait_s)).sum() < 2 * FEWEST_JOBS or not np.nanmax(wait_s, initial=0.0) > 0:
+    enough = (~np.isnan(wait_s)).sum() >= 2 * FEWEST_JOBS
+    if enough and not np.nanmax(wait_s) > 0:
+        raise NotEnoughJobsError(
+            "No job of this log waited: there is nothing to judge.",
+            hint="Use a log with submit and start times of a cluster that was full at times.",
+        )
+    if not enough:
         raise NotEnoughJobsError(
             f"{int((~np.isnan(wait_s)).sum())} jobs of this log tell how long they waited: too few to judge anything.",
             hint="Use a log with submit and start times (SWF: a wait time that is not -1).",

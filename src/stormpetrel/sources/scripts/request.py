@@ -59,7 +59,8 @@ class JobRequest:
     """What a script asks for, in the columns of the job frame (of the whole job), and what is odd about how it asks.
 
     A column that the script does not speak of is not in `columns`; neither is one whose value cannot be known from the text.
-    In addition to the job frame's: `array_tasks`, `exclusive` and `req_disk_bytes`, which go to `extra`.
+    In addition to the job frame's: `array_tasks`, `exclusive`, `req_disk_bytes` and `reason` (what it will wait for besides its
+    turn, as the scheduler calls it), which go to `extra`.
     """
 
     kind: str

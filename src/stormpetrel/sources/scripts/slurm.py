@@ -39,6 +39,7 @@ from stormpetrel.sources.scripts.slurm_options import PREFIX, Options, Word, com
 _MOST_COMPONENTS: Final = 16
 _TEXTS: Final = {"job_name": "job-name", "account": "account", "partition": "partition", "qos": "qos", "work_dir": "chdir"}
 _NOT_COUNTED: Final = frozenset("gpus-per-socket tres-per-task mincpus sockets-per-node extra-node-info".split())
+_REASONS: Final = {"hold": "JobHeldUser", "dependency": "Dependency", "reservation": "Reservation", "begin": "BeginTime"}
 _TIME: Final = re.compile(r"(?:(\d{1,7})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _MEMORY: Final = re.compile(r"\d{1,18}[KMGT]?B?", re.ASCII | re.IGNORECASE)  # no fractions: sbatch refuses 1.5G
 _GPUS: Final = re.compile(r"(?:[A-Za-z][\w.-]*)?(?:(?:^|[:=])(\d{1,9}))?", re.ASCII)
@@ -117,6 +118,7 @@ def _fill(reading: Reading, options: Options) -> None:
         reading.put(column, (options[option].value or None) if option in options else None)
     if "time" in options:
         reading.put("time_limit_s", _time_limit_s(reading, options["time"]))
+    reading.put("reason", _waits_for(options))
     if "array" in options:
         reading.put("array_tasks", reading.checked(options["array"], array_size(options["array"].value)))
     if "exclusive" in options and options["exclusive"].value in ("", "exclusive"):  # not `user` or `mcs`
@@ -130,6 +132,15 @@ def _fill(reading: Reading, options: Options) -> None:
     reading.put("req_gpus", _gpus(reading, options, nodes, tasks))
     reading.put("req_cpus", _cpus(reading, options, tasks))
     reading.put("req_mem_bytes", _memory(reading, options))
+
+
+def _waits_for(options: Options) -> str | None:
+    """What the job will wait for before it is its turn, as Slurm will call it; None for its turn alone."""
+    for option, reason in _REASONS.items():
+        value = options[option].value.strip().lower() if option in options else None
+        if value is not None and not (option == "begin" and value == "now"):
+            return reason
+    return None
 
 
 def _number(reading: Reading, options: Options, option: str) -> int | None:

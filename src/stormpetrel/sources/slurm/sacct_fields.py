@@ -101,9 +101,16 @@ _EXIT: Final = r"^(\d{1,9}):(\d{1,9})$"
 _JOB_ID: Final = r"^(\d+)(?:_(?:(\d+)|\[([^\]]*)\])|\+(\d+))?$"
 
 
+def _is_run_time_derived(names: Iterable[str]) -> bool:
+    """Whether run times are from start to end, since no field tells them; not where one tells how long jobs were suspended."""
+    fields = set(names)
+    return {"start", "end"} <= fields and not fields & {"elapsed", "elapsedraw", "suspended"}
+
+
 def columns_from(names: Iterable[str]) -> frozenset[str]:
     """The job columns that these sacct fields fill."""
-    fields: set[str] = set()
+    names = list(names)
+    fields = {"elapsed_s"} if _is_run_time_derived(names) else set[str]()
     for name in names:
         fields.update(
             column
@@ -303,6 +310,9 @@ class _Reader:
             if of_tres is not None and "req_mem_bytes" in self.unread:
                 self._fill("req_mem_bytes", of_tres)
         self._no_start_without_nodes()
+        if _is_run_time_derived(self.raw.columns):
+            span = self.columns["end_time"] - self.columns["start_time"]
+            self.columns["elapsed_s"] = span.dt.total_microseconds() / 1e6
         self._nothing_allocated_before_the_start()
 
     def _fill(self, column: str, exact: pl.Series) -> None:

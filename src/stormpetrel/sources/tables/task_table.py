@@ -84,7 +84,10 @@ def split_header(line: bytes) -> tuple[list[str], str]:
     """The column names of a table and what stands between them: a comma, a tab or a semicolon."""
     text = line.rstrip(b"\r").lstrip(b"\xef\xbb\xbf").decode("utf-8", "replace")
     delimiter = max((",", "\t", ";"), key=text.count)
-    names = next(csv.reader([text], delimiter=delimiter), [])
+    try:
+        names = next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:  # no header of a table
+        return [], delimiter
     return [name.strip() or f"{UNNAMED}{position}" for position, name in enumerate(names)], delimiter
 
 
