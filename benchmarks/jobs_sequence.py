@@ -1,6 +1,6 @@
 """Whether a network that reads a user's past jobs one by one beats the trees, or adds to them; writes results/jobs_sequence.json.
 
-STORMPETREL_DATA=… python -m benchmarks.jobs_sequence [--only kth,theta,supercloud,mira,thetagpu,curie,simulated] [--seeds 2]
+STORMPETREL_DATA=… python -m benchmarks.jobs_sequence [--only kth,theta,supercloud,mira,…] [--seeds 2]
 
 Splits, judged jobs, rules and metrics of `jobs evaluate FILE --at submit --protocol time`, beside these networks
 (`outcome_network`, over the events of `past_events`):
@@ -13,8 +13,8 @@ Splits, judged jobs, rules and metrics of `jobs evaluate FILE --at submit --prot
 `trees_and_…` is the mean of both log-odds, its weight by log loss on out-of-time forecasts inside the training part, as the
 thresholds are. `trees_and_xgboost` and `trees_and_features_network` are controls: a gain of theirs is not one of sequences. The
 networks were chosen inside the training parts of KTH and Theta (docs/log.md); the other logs were judged once. They learn from
-the latest 30,000 jobs of a training part, the trees from all. Gains have the spread of the seeds, and the interval in which 90
-of 100 lie when the days of the judged part are resampled.
+the latest 30,000 jobs of a training part, the trees from all. Of Curie only the latest 40,000 jobs are taken. Gains have the
+spread of the seeds, and the interval in which 90 of 100 lie when the days of the judged part are resampled.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Mask = NDArray[np.bool_]
 Forecast = Callable[[Mask, Mask], Floats]  # training rows, rows to forecast -> risks
 
 RESULT: Final = Path(__file__).parent / "results" / "jobs_sequence.json"
-SIMULATED: Final = "simulated"
-SIMULATED_SITE: Final = ClusterSpec(days=60, nodes=16, seed=401)
+SIMULATED: Final = {f"simulated_{seed}": ClusterSpec(days=60, nodes=16, seed=seed) for seed in (401, 402)}
+MOST_JOBS: Final = 40_000  # of a log: the latest ones; Curie alone has more
 NETWORKS: Final = {
     "gru": NetworkSettings(),
     "attention": NetworkSettings(past="attention"),
@@ -66,7 +66,7 @@ NETWORKS: Final = {
 }
 WITH_FEATURES: Final = ("gru_features", "features_network")
 BLENDED: Final = (*NETWORKS, "xgboost")
-WEIGHTS: Final = np.linspace(0.0, 1.0, 11)
+WEIGHTS: Final = tuple(tenth / 10 for tenth in range(11))
 FIGURES: Final = ("roc_auc", "pr_auc", "f1", "log_loss", "ece")
 RESAMPLED: Final = 200
 _CLOSEST: Final = 1e-4  # to 0 and 1, of a risk that is blended
@@ -149,7 +149,7 @@ class Study:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join((*LOGS, SIMULATED)), help="logs, separated by commas")
+    parser.add_argument("--only", default=",".join((*LOGS, *SIMULATED)), help="logs, separated by commas")
     parser.add_argument("--seeds", type=int, default=2, help="of trees and networks")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -163,12 +163,13 @@ def main() -> None:
 
 
 def jobs_of(name: str) -> tuple[pl.DataFrame, TrainingSettings]:
-    """The jobs of a public log or of the simulated site, and what counts as a failure there."""
-    if name == SIMULATED:
-        return pl.concat(simulate(SIMULATED_SITE)), TrainingSettings()
+    """The jobs of a public log or of a simulated site, and what counts as a failure there."""
+    if name in SIMULATED:
+        return pl.concat(simulate(SIMULATED[name])), TrainingSettings()
     log = LOGS[name]
     jobs = read_log([str(Path(os.environ["STORMPETREL_DATA"]) / log.file)], log.format_name, ReadOptions()).jobs
-    return jobs if log.since is None else jobs.filter(pl.col("submit_time") >= log.since), log.settings
+    jobs = jobs if log.since is None else jobs.filter(pl.col("submit_time") >= log.since)
+    return jobs.sort("submit_time", maintain_order=True).tail(MOST_JOBS), log.settings
 
 
 def measure(study: Study, seeds: int) -> dict[str, Any]:
@@ -203,8 +204,8 @@ def measure(study: Study, seeds: int) -> dict[str, Any]:
 
 def best_weight(truth: Mask, trees: Risks, other: Risks) -> float:
     """The weight of the other with the lowest log loss inside the training part; the smallest of equals."""
-    losses = [log_loss(truth, trees.blended(other, float(weight)).inner) for weight in WEIGHTS]
-    return float(WEIGHTS[int(np.argmin(losses))])
+    losses = [log_loss(truth, trees.blended(other, weight).inner) for weight in WEIGHTS]
+    return WEIGHTS[int(np.argmin(losses))]
 
 
 def figures_of(truth: Mask, risk: Floats, threshold: float) -> dict[str, float]:
