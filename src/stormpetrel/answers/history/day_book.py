@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 GROUPS: Final = ("account", "partition", "application", "profile", "outcome")
-_AMOUNTS: Final = ("jobs", *HELD)  # the sums of a line of `days`
+_AMOUNTS: Final = ("jobs", "core_seconds", "joules")  # the sums of a line of `days`
 _NUMBERS: Final = (*SUMS, "judged", "judged_failed", "never_started", "rows")
 _PARTS: Final = ("days", "nodes", "totals", "uncounted")
 _JOBS: Final = pl.Int32()  # of a day: ten million jobs have seven million such lines in memory. Sums of many are 64-bit.
@@ -68,12 +68,12 @@ class _Month:
 class DayBook:
     """What ended on each day (of the site's time zone), per user and group; a null day is a job without an end.
 
-    `days` has user, day, `GROUPS` and `lost`, whether its jobs failed; jobs, core-seconds and joules that the waste ledger counts
-    (`held_sums` makes `SUMS` of them); `judged` and `judged_failed`, those that a trend counts; `never_started`, those that
-    neither does. `nodes` has user, day, node, judged and judged_failed. `totals` is
-    summed straight over jobs, per user and day, with `rows`, for the ledger to reconcile with; `uncounted` says how many jobs the
-    ledger leaves out, and why. `energy` says what its joules are worth. Numbers of jobs in `days`, `nodes` and
-    `totals` are 32-bit, as of one day: cast what is summed.
+    `days` has user, day, `GROUPS`, whether its jobs were `lost` and their energy `measured`; jobs, core-seconds and joules
+    that the waste ledger counts (`held_sums` makes `SUMS` of them: each amount is in memory once); `judged` and
+    `judged_failed`, those that a trend counts; `never_started`, those that neither does. `nodes` has user, day, node, judged
+    and judged_failed. `totals` is summed straight over jobs, per user and day, with `rows`, for the ledger to reconcile with;
+    `uncounted` says how many jobs the ledger leaves out, and why. `energy` says what its joules are worth. Numbers of jobs in
+    `days`, `nodes` and `totals` are 32-bit, as of one day: cast what is summed.
     """
 
     days: pl.DataFrame
@@ -117,15 +117,19 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
             bad=bad,
             **{name: pl.when(reason.is_null()).then(name) for name in HELD},
         )
-        .with_columns(pl.col(GROUPS).cast(pl.Categorical), lost=pl.col("reason").is_null() & pl.col("bad").fill_null(False))
+        .with_columns(
+            pl.col(GROUPS).cast(pl.Categorical),
+            lost=pl.col("reason").is_null() & pl.col("bad").fill_null(False),
+            measured=(pl.col("measured_joules") > 0).fill_null(False),
+        )
     )
     kept = pl.col("reason").is_null()
-    amounts = [_sum(kept, "jobs"), *(pl.col(name).sum() for name in HELD)]
+    amounts = [_sum(kept, "jobs"), pl.col("core_seconds").sum(), pl.col("joules").sum()]
     has_outcome = pl.col("bad").is_not_null() & pl.col("day").is_not_null()
     judged = [_sum(has_outcome, "judged"), _sum(has_outcome & pl.col("bad"), "judged_failed")]
     return _Month(
         frozenset(files),
-        days=lines.group_by("user", "day", *GROUPS, "lost").agg(
+        days=lines.group_by("user", "day", *GROUPS, "lost", "measured").agg(
             *amounts, *judged, _sum(pl.col("reason") == OVER_BEFORE_START, "never_started")
         ),
         nodes=_per_node(lines.filter(has_outcome).group_by("node_list", "user", "day").agg(judged)),
@@ -137,11 +141,14 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
 
 
 def held_sums() -> list[pl.Expr]:
-    """`SUMS` of lines that have `lost`, or of jobs: what all of them held, and what the lost ones did."""
-    of_all = [pl.col(name).sum() for name in _AMOUNTS]
-    of_lost = [pl.col(name).filter("lost").sum() for name in _AMOUNTS]
-    both = (each for pair in zip(of_all, of_lost, strict=True) for each in pair)
-    return [column.alias(name) for name, column in zip(SUMS, both, strict=True)]
+    """`SUMS` of lines that are `lost` or not and `measured` or not, or of such jobs."""
+    jobs, cores, energy = (pl.col(name) for name in _AMOUNTS)
+    measured, lost = pl.col("measured"), pl.col("lost")
+    sums = (
+        jobs, jobs.filter(lost), cores, cores.filter(lost),
+        energy, energy.filter(lost), energy.filter(measured), energy.filter(measured & lost),
+    )  # fmt: skip
+    return [amount.sum().alias(name) for name, amount in zip(SUMS, sums, strict=True)]
 
 
 def book_of(
