@@ -210,3 +210,20 @@ def test_a_site_that_lives_by_its_feed_takes_in_days_within_seconds_through_the_
         stored = table_of(site)
     assert stored.height == jobs.height
     assert dict(stored["state"].value_counts().iter_rows()) == dict(jobs["state"].value_counts().iter_rows())
+
+
+def test_half_of_the_nodes_have_meters_and_steps_tell_what_the_job_does(jobs, feed):
+    measured = jobs.filter(pl.col("energy_j").is_not_null())
+    assert 0.2 < measured.height / jobs.height < 0.8
+    assert measured["node_list"].str.extract(r"(\d+)").cast(pl.Int64).min() == SPEC.nodes // 2 + 1
+    printed = sacct(feed, "-P", "-n", "-S", f"{START:%Y-%m-%d}", "-o", "JobID,State,ConsumedEnergyRaw").stdout.splitlines()
+    ended = [line.split("|") for line in printed if "RUNNING" not in line and "PENDING" not in line]
+    assert {energy for _, _, energy in ended} > {"0"}
+
+
+def test_a_feed_of_an_earlier_version_has_no_energy_and_is_read(jobs, feed):
+    for path in feed.glob("jobs-*.parquet"):
+        pl.read_parquet(path).drop("energy_j").write_parquet(path)
+    rows = Feed(feed).rows(START, NOON)
+    assert rows.height and rows["energy_j"].null_count() == rows.height
+    assert sacct(feed, "-P", "-S", f"{START:%Y-%m-%d}", "-o", "JobID,ConsumedEnergyRaw").returncode == 0

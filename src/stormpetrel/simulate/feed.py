@@ -35,6 +35,7 @@ _RECORDED: Final = "jobs-[0-9]*.parquet"  # what was submitted to the feed since
 _ONLY_ENDED: Final = (
     "end_time", "cancelled_by", "exit_code", "exit_signal", "failed_step", "failed_step_exit_code", "failed_step_exit_signal",
     "max_rss_bytes", "cpu_time_s", "user_cpu_s", "system_cpu_s", "disk_read_bytes", "disk_write_bytes",
+    "energy_j",
 )  # fmt: skip
 _ONLY_STARTED: Final = ("start_time", "cpus", "nodes", "mem_bytes", "node_list", "alloc_tres")
 
@@ -126,7 +127,12 @@ class Feed:
         """
         import polars as pl
 
-        jobs = pl.scan_parquet(self.folder / "jobs-*.parquet", include_file_paths="_path")
+        from stormpetrel.records.jobs import JOB_SCHEMA
+
+        # A feed that an earlier version has recorded lacks columns that were added since.
+        schema = {name: dtype for name, dtype in JOB_SCHEMA.items() if name != "extra"}
+        files, path = self.folder / "jobs-*.parquet", "_path"
+        jobs = pl.scan_parquet(files, schema=schema, missing_columns="insert", extra_columns="ignore", include_file_paths=path)
         jobs = jobs.with_columns(submitted=pl.col("_path").str.contains("jobs-submitted-", literal=True)).drop("_path")
         if since is None:
             return with_cancellations(jobs, read_cancellations(self.folder))
@@ -261,5 +267,6 @@ def _measured(share: pl.Expr) -> dict[str, pl.Expr]:
         "cpu_time_s": busy,
         "system_cpu_s": system,
         "user_cpu_s": busy - system,
+        "energy_j": (pl.col("energy_j") * share).cast(pl.Int64),
         **{name: (pl.col(name) * share).cast(pl.Int64) // _MIB * _MIB for name in ("disk_read_bytes", "disk_write_bytes")},
     }
