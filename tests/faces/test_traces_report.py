@@ -163,5 +163,5 @@ def test_campaigns_and_their_models_go_together(tmp_path):
 def test_a_region_that_is_hardly_told_from_calm_windows_is_named_with_what_to_do():
     region = FittedRegion(name="stall", examples=8, radius=0.0, coverage=0.0, calm_inside=0.0, x=None, y=None)
     clear = region.model_copy(update={"name": "hang", "radius": 0.3, "coverage": 0.9})
-    assert "reported: stall. Name only the threads" in regions_table([region, clear]).note
+    assert "reported: stall. Name only the" in regions_table([region, clear]).note
     assert "Hardly told" not in regions_table([clear]).note

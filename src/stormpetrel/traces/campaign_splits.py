@@ -172,7 +172,7 @@ def _by_part_of_one(span: Sequence[Trace], cut: Cut) -> dict[Split, list[Trace]]
         raise UsageError(
             f"{those} {round((end_s - begin_s) / span[0].step_s):,} steps, too few to be split by time into windows of"
             f" {window_steps}.",
-            hint="Record a longer one, name two runs of different times or more, or ask for shorter windows (traces evaluate --window).",
+            hint="Record a longer one, name two runs of different times, or ask for shorter windows (traces evaluate --window).",
         )
     return {Split.TRAIN: train, Split.VALIDATION: [], Split.TEST: test}
 

@@ -136,8 +136,8 @@ def labelled_windows(traces: Sequence[Trace], window_s: float) -> Windows:
     types = np.unique(windows.job_types())
     if len(windows) < 4 or types.size < 2:
         raise UsageError(
-            f"Telling job types apart needs at least four windows of two types; there are {len(windows):,} of {window_s:g} s with a"
-            f" known type ({', '.join(types) or 'none'}).",
+            f"Telling job types apart needs four windows of at least two types; there are {len(windows):,} of {window_s:g} s with"
+            f" a known type ({', '.join(types) or 'none'}).",
             hint="Record a campaign whose threads are labelled, or try --simulated.",
         )
     return windows

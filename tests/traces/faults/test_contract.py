@@ -67,7 +67,8 @@ def test_a_file_may_have_dataclasses_and_import_what_lies_beside_it(tmp_path):
     (tmp_path / "doses_of_a_test.py").write_text("SHARE = 0.5\n")
     (tmp_path / "with_dose.py").write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import ClassVar\n"
-        "from doses_of_a_test import SHARE\n\n@dataclass\nclass Dose:\n    share: float = SHARE\n    kind: ClassVar[str] = 'x'\n\n"
+        "from doses_of_a_test import SHARE\n\n@dataclass\nclass Dose:\n    share: float = SHARE\n"
+        "    kind: ClassVar[str] = 'x'\n\n"
         "def halved(windows, severity, seed):\n    windows[:, :, 0] *= Dose().share\n"
         "    windows[:, :, 3] = 1 - windows[:, :, :3].sum(axis=2)\n    return windows\n"
     )

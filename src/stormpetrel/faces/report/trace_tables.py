@@ -119,8 +119,8 @@ def faults_table(cells: Mapping[str, Mapping[str, Mapping[str, FaultFigures]]], 
             detector = scorers[_DETECTOR]
             rows.append((fault, severity, detector.roc_auc, detector.recall, others[best], best, ceiling, unseen or aside))
     note = (
-        "ROC area per node window: with the fault against untouched. Recall at one false alarm per node and day, at none where the"
-        " untouched windows are fewer than a day has. The ceiling is a classifier that was trained on that very fault."
+        "ROC area per node window: with the fault against untouched. Recall at one false alarm per node and day, at none where"
+        " the untouched windows are fewer than a day has. The ceiling is a classifier that was trained on that very fault."
     )
     return Table("Faults injected into the test windows", columns, tuple(rows), note)
 
@@ -263,8 +263,8 @@ def regions_table(regions: Sequence[FittedRegion]) -> Table:
     note = "A window within the radius of an example is reported by the name. The last two columns: the share of windows inside."
     if unlike := [row.name for row in regions if not row.radius or (row.coverage is not None and row.coverage < _MOSTLY_INSIDE)]:
         note += (
-            f" Hardly told from calm windows by this model, and seldom or never reported: {', '.join(unlike)}. Name only the threads"
-            " and the time that were in trouble (--job, a shorter --since and --until)."
+            f" Hardly told from calm windows by this model, and seldom or never reported: {', '.join(unlike)}. Name only the"
+            " threads and the time that were in trouble (--job, a shorter --since and --until)."
         )
     return Table("Known regions", columns, rows, note)
 

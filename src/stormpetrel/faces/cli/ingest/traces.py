@@ -44,10 +44,9 @@ def ingest_traces(
 
 def _print_receipt(out: Console, name: str, receipt: TraceIngest) -> None:
     span = f", {receipt.first:%Y-%m-%d %H:%M} to {receipt.last:%Y-%m-%d %H:%M} UTC" if receipt.first and receipt.last else ""
-    out.print(
-        f"{plain(name)}: {receipt.read:,} window{'s' if receipt.read != 1 else ''} of {receipt.threads:,}"
-        f" thread{'s' if receipt.threads != 1 else ''} on {receipt.nodes:,} node{'s' if receipt.nodes != 1 else ''} in {receipt.seconds:.1f} s{span}"
-    )
+    counts = ((receipt.read, "window"), (receipt.threads, "thread"), (receipt.nodes, "node"))
+    windows, threads, nodes = (f"{count:,} {what}{'' if count == 1 else 's'}" for count, what in counts)
+    out.print(f"{plain(name)}: {windows} of {threads} on {nodes} in {receipt.seconds:.1f} s{span}")
     left_out = ", ".join(f"{why} {count:,}" for why, count in receipt.left_out.items())
     out.print(
         f"  {receipt.kept:,} new · {receipt.known:,} known already · {receipt.changed:,} corrected"

@@ -105,9 +105,8 @@ def score(
 
 
 def _print_scores(out: Console, receipt: ScoringReceipt) -> None:
-    out.print(
-        f"{receipt.scored:,} window{'s' if receipt.scored != 1 else ''} scored by {plain(receipt.title)}, {receipt.flagged:,} of them flagged"
-    )
+    windows = "1 window" if receipt.scored == 1 else f"{receipt.scored:,} windows"
+    out.print(f"{windows} scored by {plain(receipt.title)}, {receipt.flagged:,} of them flagged")
     out.print(receipt.promise.sentence)
     if receipt.other_length:
         out.print(f"{receipt.other_length:,} windows are of another length or step than the model sees, and were left out.")

@@ -87,9 +87,10 @@ def _age(answer: NodeFindings, zone: ZoneInfo) -> list[Component]:
 def _finding(finding: OddNode, zone: ZoneInfo, link: PageLink) -> Component:
     cpus = ", ".join(str(cpu) for cpu in finding.threads[:_LISTED_THREADS])
     more = ", …" if len(finding.threads) > _LISTED_THREADS else ""
+    which = "threads" if len(finding.threads) > 1 else "thread"
     rows: list[Any] = [
         html.Li(f"{finding.mode}: {finding.before:.0%} before, {finding.now:.0%} since {_clock(finding.since, zone)}"),
-        html.Li(f"threads {cpus}{more} ({len(finding.threads)} of {finding.of_threads})"),
+        html.Li(f"{which} {cpus}{more} ({len(finding.threads)} of {finding.of_threads})"),
         html.Li(f"{rarity(finding.score)} calm node windows is as odd"),
     ]
     similar = [window for window in finding.similar if window.likeness >= _ALIKE]
