@@ -1,7 +1,7 @@
 """Why a job ended as it did: cause, certainty and whose fault, from exit code, signal, reason, memory, other victims, last words.
 
-job row + Victims + ErrorMessage -> find_cause -> Cause. Each kind of evidence proposes a cause with a weight; the heaviest wins, all its evidence together,
-and what agrees with it is listed as evidence.
+job row + Victims + ErrorMessage -> find_cause -> Cause. Each kind of evidence proposes a cause with a weight; the cause whose
+evidence weighs most together wins, and what speaks for it is listed.
 
 Known last words: what the end of a job's output says about why it died. The table is data: `error_messages.toml`.
 
