@@ -129,8 +129,8 @@ def _held(job: Mapping[str, Any], past: pl.DataFrame | None) -> Waiting | None:
     if advice is None:
         return None
     # Only where one job is looked into: a table of jobs has no place for it.
-    said = f'HTCondor says: "{advice.text}"' if advice.text and past is not None else ""
-    evidence = "; ".join((*advice.evidence, said) if said else advice.evidence)
+    reason = f'HTCondor says: "{advice.text}"' if advice.text and past is not None else ""
+    evidence = "; ".join((*advice.evidence, reason) if reason else advice.evidence)
     change = f"{advice.change} ({evidence})" if evidence else advice.change
     hosts = (advice.host,) if advice.host else ()
     return Waiting(WaitKind.HELD, f"hold {advice.code}", advice.cause, change, " && ".join(advice.commands), hosts)

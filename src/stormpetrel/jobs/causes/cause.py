@@ -1,7 +1,7 @@
 """Why a job ended as it did: cause, certainty and whose fault, from exit code, signal, reason, memory, other victims, last words.
 
-job row + Victims + ErrorMessage -> find_cause -> Cause. Each kind of evidence proposes a cause with a weight; the heaviest wins,
-and what agrees with it is listed as evidence.
+job row + Victims + ErrorMessage -> find_cause -> Cause. Each kind of evidence proposes a cause with a weight; the cause whose
+evidence weighs most together wins, and what speaks for it is listed.
 
 Known last words: what the end of a job's output says about why it died. The table is data: `error_messages.toml`.
 
@@ -40,7 +40,7 @@ _TERM, _XCPU, _XFSZ, _SLURM_OOM = 15, 24, 25, 125
 _SHELL_SIGNAL: Final = 128  # a shell tells a signal as 128 + its number
 # sacct before 26.05 prints an exit code from 128 on less 128: a shell's 139 reads 11:0, and 255 reads 127:0.
 _SACCT: Final = "sacct"
-_TOLD_BY_SHELLS: Final = frozenset((_ABORT, _FPE, _KILLED, _SEGV, _TERM))
+_SHELL_SIGNALS: Final = frozenset((_ABORT, _FPE, _KILLED, _SEGV, _TERM))
 _FAILED: Final = tuple(state.value for state in DEFAULT_FAILURE_STATES)
 _LONGEST_LINE: Final = 500
 _MOST_LINES: Final = 400  # from the end
@@ -195,47 +195,47 @@ def _of_exit(job: Mapping[str, Any]) -> Iterator[_Clue]:
     """What exit code and signal say."""
     code, signal = _exit_of(job)
     is_cut = job.get("source") == _SACCT and not signal and code + _SHELL_SIGNAL < 256
-    if is_cut and code in _TOLD_BY_SHELLS:
+    if is_cut and code in _SHELL_SIGNALS:
         yield from _of_signal(
             job, code, f"exit code {code}, which is also how sacct prints {code + _SHELL_SIGNAL}: signal {code}", 0.55
         )
     elif signal:
-        told = f"signal {signal}" if signal != SLURM_NOT_SET_UP else f"Slurm's 0:{signal}"
-        yield from _of_signal(job, signal, told, _LIKELY)
+        evidence = f"signal {signal}" if signal != SLURM_NOT_SET_UP else f"Slurm's 0:{signal}"
+        yield from _of_signal(job, signal, evidence, _LIKELY)
     elif code in _BY_CODE:
         kind, sentence, change = _BY_CODE[code]
-        told = f"exit code {code}"
+        evidence = f"exit code {code}"
         if is_cut and code in _ALSO_READ:
-            told += f", which is also how sacct prints {code + _SHELL_SIGNAL}{_ALSO_READ[code]}"
-        yield _Clue(kind, _LIKELY, sentence, "user", change, told)
+            evidence += f", which is also how sacct prints {code + _SHELL_SIGNAL}{_ALSO_READ[code]}"
+        yield _Clue(kind, _LIKELY, sentence, "user", change, evidence)
     elif code:
         quick = (job.get("elapsed_s") or _QUICK_S) < _QUICK_S
         sentence = "its script or program ended with an error" + (" within seconds" if quick else "")
         yield _Clue("program", _POSSIBLE, sentence, "user", "Its output names the error.", f"exit code {code}")
 
 
-def _of_signal(job: Mapping[str, Any], signal: int, told: str, weight: float) -> Iterator[_Clue]:
+def _of_signal(job: Mapping[str, Any], signal: int, evidence: str, weight: float) -> Iterator[_Clue]:
     """What the signal that ended a job says; `weight` is that of a signal which the scheduler names."""
     if signal == _SLURM_OOM:
-        sentence, told = "it used more memory than it may", "Slurm's mark of a memory kill"
-        yield _Clue("memory", _CERTAIN, sentence, "user", "Ask for more memory.", told)
+        sentence, evidence = "it used more memory than it may", "Slurm's mark of a memory kill"
+        yield _Clue("memory", _CERTAIN, sentence, "user", "Ask for more memory.", evidence)
     elif signal == _KILLED and _memory_was_not_full(job):
         used = (
             f"it used {format_memory(job['max_rss_bytes'])} of {format_memory(job['req_mem_bytes'])} when that was last measured"
         )
         change = "See its output, and whether somebody stopped it; if its memory can grow within seconds, ask for more."
         sentence = "it was killed, and its memory was not full"
-        yield _Clue("killed", _POSSIBLE, sentence, "unclear", change, told)
+        yield _Clue("killed", _POSSIBLE, sentence, "unclear", change, evidence)
         yield _Clue("killed", 0.1, sentence, "unclear", change, used)
     elif signal == _KILLED:
         full = _memory_was_full(job)
         sentence = "it was killed with its memory full" if full else "it was killed, most likely for its memory"
-        yield _Clue("memory", _LIKELY if full else _POSSIBLE, sentence, "user", "Ask for more memory.", told)
+        yield _Clue("memory", _LIKELY if full else _POSSIBLE, sentence, "user", "Ask for more memory.", evidence)
     elif signal in _BY_SIGNAL:
         kind, sentence, change = _BY_SIGNAL[signal]
-        yield _Clue(kind, weight, sentence, "user", change, told)
+        yield _Clue(kind, weight, sentence, "user", change, evidence)
     else:
-        yield _Clue("ended", _POSSIBLE, f"signal {signal} ended it", "unclear", "Its output may name the reason.", told)
+        yield _Clue("ended", _POSSIBLE, f"signal {signal} ended it", "unclear", "Its output may name the reason.", evidence)
 
 
 _BY_SIGNAL: Final = {

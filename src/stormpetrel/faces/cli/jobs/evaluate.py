@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from stormpetrel.answers.schemas.job_evaluation import (
     AllocationFigures,
     EvaluationQuestion,
     FirstDaysEvaluation,
+    FirstPeriod,
     ForecastFigures,
     JobEvaluation,
     NeedsEvaluation,
@@ -75,11 +77,12 @@ from stormpetrel.jobs.exam.evaluation import MODEL, Evaluation, MomentResult, sp
 from stormpetrel.jobs.exam.seed_protocol import SEED_TABLE_ONE, TableOne
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.needs.past_use import RESOURCES
-from stormpetrel.jobs.prior.first_days import STARTS
+from stormpetrel.jobs.prior.first_days import DAYS, STARTS
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.spreadsheet import without_formulas
 
 _SAMPLE: Final = 2000
+_SOME_DAYS: Final = re.compile(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
 _FORECASTERS: Final = {"user_rate": "user's rate so far", "prior": "prior", "blend": "prior and own", "own": "own alone"}
 _LABELS: Final = {
     "request": "users' requests",
@@ -154,9 +157,10 @@ def evaluate(
         _evaluate_each(files, at, question, reading, keep, engine_of(context, engine, workers), as_json=as_json)
         return
     if new_site:
+        days, files = _days_among(files)
         read = partial(read_input, context, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since)
         inputs = {Path(file).name: read([file], quiet=as_json) for file in files or ()} or {"site": read(None, quiet=as_json)}
-        _evaluate_first_days(inputs, seed, starts, engine_of(context, engine, workers), as_json=as_json)
+        _evaluate_first_days(inputs, seed, (starts, days), engine_of(context, engine, workers), as_json=as_json)
         return
     data = read_input(
         context, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
@@ -238,10 +242,35 @@ def _evaluate_published(data: JobInput, seed: int, engine: Engine, plot: Path | 
     )
 
 
-def _evaluate_first_days(inputs: dict[str, JobInput], seed: int, starts: int, engine: Engine, *, as_json: bool) -> None:
+def _days_among(files: list[str] | None) -> tuple[tuple[int, ...], list[str] | None]:
+    """The days that follow --first-days (`1,3,10`; all where none do), and the files: both are words without an option."""
+    word_of_days = next((word for word in files or () if _SOME_DAYS.fullmatch(word) and not Path(word).exists()), None)
+    if word_of_days is None:
+        return DAYS, files
+    days = tuple(int(day) for day in word_of_days.split(","))
+    if unknown := [day for day in days if day not in DAYS]:
+        known = ",".join(f"{day}" for day in DAYS)
+        raise UsageError(f"The first {unknown[0]} days are not judged.", hint=f"Name some of {known}, or none for all of them.")
+    return days, [word for word in files or () if word is not word_of_days]
+
+
+def _evaluate_first_days(
+    inputs: dict[str, JobInput], seed: int, periods: tuple[int, tuple[int, ...]], engine: Engine, *, as_json: bool
+) -> None:
+    starts, days = periods
     with step_spinner(quiet=as_json) as progress:
         answer = evaluate_first_days(inputs, seed=seed, starts=starts, progress=progress, engine=engine)
-    emit(answer, lambda out: _print_first_days(out, answer), as_json=as_json)
+    logs = [log.model_copy(update={"periods": [period for period in log.periods if period.days in days]}) for log in answer.logs]
+    answer = answer.model_copy(update={"logs": logs})
+    printed = answer.model_dump(mode="json")
+    if len(logs) == 1:
+        printed["first_days"] = {f"{period.days}": _by_forecaster(period) for period in logs[0].periods}
+    emit(printed, lambda out: _print_first_days(out, answer), as_json=as_json)
+
+
+def _by_forecaster(period: FirstPeriod) -> dict[str, dict[str, float]]:
+    """The figures of a period by who forecast."""
+    return {name: {"roc_auc": period.roc_auc[name], "log_loss": period.log_loss[name]} for name in period.roc_auc}
 
 
 def _print_first_days(out: Console, answer: FirstDaysEvaluation) -> None:
