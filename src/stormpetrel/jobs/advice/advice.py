@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import takewhile
 from math import ceil
 from typing import Final
@@ -445,6 +446,7 @@ class AdviceUsefulness:
         return tuple(ordered), len(pieces) - len(shown)
 
 
+@lru_cache(maxsize=8192)  # a service reads the same opinions again and again
 def sort_of(sentence: str) -> str:
     """Return what is left of a sentence without its figures and names."""
     return _FIGURE.sub("#", _PLACE.sub("@", sentence)).strip()
