@@ -197,7 +197,12 @@ def job_prior() -> str:
     return table(("log", "first days", "starts", "jobs", *_PRIOR_WHO.values()), rows)
 
 
-_SEQUENCE_LOGS: Final = {**_PRIOR_LOGS, "simulated_401": "simulated 401", "simulated_402": "simulated 402"}
+_SEQUENCE_LOGS: Final = {
+    **_PRIOR_LOGS,
+    "curie": "Curie, latest 40,000",
+    "simulated_401": "simulated 401",
+    "simulated_402": "simulated 402",
+}
 _SEQUENCE_WHO: Final = {
     "trees": "**Stormpetrel**", "xgboost": "untuned XGBoost", "user_rate": "user's rate", "last_outcome": "user's last outcome",
     "gru": "GRU", "attention": "attention", "gru_features": "GRU, features",
