@@ -342,7 +342,7 @@ _HARMLESS = set(
     background model submit_host kinds flavour index time_field kind_field trigger_field site_field submit_host_field group_field
     node_field return_field unique_field query user targets tags maintenance_tags routes scheduler
     policies learn_days trace_models event_models output_folders mail_route route domain domains digest_day
-    shard""".split()
+    shard watts_per_gpu_type""".split()
 )
 
 
