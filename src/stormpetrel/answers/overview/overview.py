@@ -301,9 +301,9 @@ class Overview:
 
     def rows_with_id(self, viewer: Viewer, text: str) -> pl.DataFrame:
         """Return the rows that a viewer may see of an id as people write it, the latest submission first."""
-        number = job_number(text)
+        visible, number = viewer.sees(), job_number(text)
         either = (pl.col("job_id") == number) | (pl.col("job_id_raw") == number)
-        return jobs_with_id(self.lazy().filter(either & viewer.sees()).collect(), text)
+        return jobs_with_id(self.lazy().filter(either & visible).collect(), text)
 
     def latest(self, count: int) -> pl.DataFrame:
         """Return the rows of the latest jobs to be submitted."""

@@ -134,8 +134,14 @@ def search_no_garbage() -> None:
     twice more at the end of the process, was a third of the processor time of a cold `check` (docs/log.md).
     """
     gc.disable()
-    atexit.unregister(gc.freeze)
-    atexit.register(gc.freeze)
+    atexit.unregister(_end_without_search)
+    atexit.register(_end_without_search)
+
+
+def _end_without_search() -> None:
+    """Spare a brief command the last searches; the objects of others may have something to do when they go."""
+    if not gc.isenabled():
+        gc.freeze()
 
 
 def main() -> None:
